@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <map>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -100,13 +101,12 @@ class OpBenchmark {
   void products() {
     // Rows of a micro-batch; widths of layers.
     constexpr std::int64_t rows[] = {32, 256, 2048}, widths[] = {32, 128, 512, 2048};
-    measure({"linear_forward", "linear_backward_data", "linear_backward_weight"}, "product",
-            [&](LayerPass pass, const auto& take) {
-              for (const std::int64_t row : rows)
-                for (const std::int64_t in : widths)
-                  for (const std::int64_t out : widths)
-                    take(linear_case(options_.type, pass, row, in, out));
-            });
+    measure("", [&](LayerPass pass, const auto& take) {
+      for (const std::int64_t row : rows)
+        for (const std::int64_t in : widths)
+          for (const std::int64_t out : widths)
+            take(linear_case(options_.type, pass, row, in, out));
+    });
   }
   void convolutions() {
     require_peak();
@@ -115,16 +115,10 @@ class OpBenchmark {
     constexpr std::int64_t in_channels[] = {3, 16, 32, 64, 128, 256},
                            channels[] = {16, 32, 64, 128, 256},
                            pointwise[] = {32, 64, 128, 256, 512};
-    measure_convolutions(
-        {"convolution_forward", "convolution_backward_data", "convolution_backward_weight"},
-        "convolution", in_channels, channels, 3, 1);
+    measure_convolutions("", in_channels, channels, 3, 1);
     // Strides, which have another algorithm where those without one use Winograd's.
-    measure_convolutions({"strided_convolution_forward", "strided_convolution_backward_data",
-                          "strided_convolution_backward_weight"},
-                         nullptr, channels, channels, 3, 2);
-    measure_convolutions({"pointwise_convolution_forward", "pointwise_convolution_backward_data",
-                          "pointwise_convolution_backward_weight"},
-                         nullptr, pointwise, pointwise, 1, 1);
+    measure_convolutions("strided_", channels, channels, 3, 2);
+    measure_convolutions("pointwise_", pointwise, pointwise, 1, 1);
   }
   void attention() {
     require_peak();
@@ -182,31 +176,32 @@ class OpBenchmark {
     print_row(fmt::format("linear_forward {}", product.name), timing);
     peak = timing.call.flops / timing.seconds;
   }
-  /// Measures the cases of each pass: for_each(pass, take) calls take(case).
+  /// Measures the cases of each pass: for_each(pass, take) calls take(case). `form`: in front of
+  /// the names of the ops; the class is that of the ops without one.
   template <class ForEach>
-  void measure(const std::array<const char*, 3>& names, const char* kind, const ForEach& for_each) {
-    constexpr LayerPass passes[] = {LayerPass::forward, LayerPass::backward_data,
-                                    LayerPass::backward_weight};
-    for (std::size_t i = 0; i < 3; ++i) {
+  void measure(std::string_view form, const ForEach& for_each) {
+    for (const LayerPass pass :
+         {LayerPass::forward, LayerPass::backward_data, LayerPass::backward_weight}) {
       Grid grid;
-      for_each(passes[i], [&](const OpCase& one) {
+      ops::OpCall call;
+      for_each(pass, [&](const OpCase& one) {
         const OpTiming timing = time_op(one, options_.rounds, options_.seconds);
-        print_row(fmt::format("{} {}", names[i], one.name), timing);
+        call = timing.call;
+        print_row(fmt::format("{}{} {}", form, call.op.name, one.name), timing);
         grid.add(timing);
       });
-      store(names[i], grid);
-      if (kind && i == 0) store_class(fmt::format("all.{}_forward", kind), grid);
-      if (kind && i == 1) store_class(fmt::format("all.{}_backward", kind), grid);
+      store(fmt::format("{}{}", form, call.op.name), grid);
+      if (form.empty() && pass != LayerPass::backward_weight)
+        store_class(fmt::format("all.{}", plan::class_of(call)), grid);
     }
   }
   /// Measures the passes of convolutions on batches of images, for all pairs of channels.
-  void measure_convolutions(const std::array<const char*, 3>& names, const char* kind,
-                            std::span<const std::int64_t> in_channels,
+  void measure_convolutions(std::string_view form, std::span<const std::int64_t> in_channels,
                             std::span<const std::int64_t> out_channels, std::int64_t kernel,
                             std::int64_t stride) {
     // Winograd's algorithm has too few tiles on those of 4 x 4 pixels.
     constexpr std::pair<std::int64_t, std::int64_t> images[] = {{32, 4}, {16, 8}, {16, 32}};
-    measure(names, kind, [&](LayerPass pass, const auto& take) {
+    measure(form, [&](LayerPass pass, const auto& take) {
       for (const auto& [batch, side] : images)
         for (const std::int64_t in : in_channels)
           for (const std::int64_t out : out_channels)

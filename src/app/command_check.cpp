@@ -93,8 +93,8 @@ class OpCounter {
  public:
   void add(const ops::OpCall& call) {
     const auto [number, is_new] =
-        numbers_.try_emplace({std::string(call.name), call.flops, call.bytes}, ops_.size());
-    if (is_new) ops_.push_back({std::string(call.name), call.flops, call.bytes});
+        numbers_.try_emplace({std::string(call.op.name), call.flops, call.bytes}, ops_.size());
+    if (is_new) ops_.push_back({std::string(call.op.name), call.flops, call.bytes});
     ++ops_[number->second].calls;
   }
   /// Returns the ops in the order of their first calls.

@@ -221,7 +221,7 @@ void print_ops(const Prediction& run) {
       const ops::OpCall& op = place.step->ops[i];
       const std::string product =
           op.products == 0 ? "" : fmt::format("{} x {} x {} x {}", op.products, op.m, op.n, op.k);
-      fmt::print("{:<32}{:>9}{:>14.4g}{:>14.4g}  {}\n", op.name, place.step->counts[i], op.flops,
+      fmt::print("{:<32}{:>9}{:>14.4g}{:>14.4g}  {}\n", op.op.name, place.step->counts[i], op.flops,
                  op.bytes, product);
     }
     if (run.timeline.stages.size() > 2) break;
@@ -265,7 +265,7 @@ Json place_json(const Place& place) {
   json["ops"] = Json::array();
   for (std::size_t i = 0; i < place.step->ops.size(); ++i) {
     const ops::OpCall& op = place.step->ops[i];
-    json["ops"].push_back({{"op", op.name},
+    json["ops"].push_back({{"op", op.op.name},
                            {"calls", place.step->counts[i]},
                            {"flops", op.flops},
                            {"bytes", op.bytes},

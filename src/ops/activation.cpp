@@ -27,8 +27,7 @@ std::int64_t rows_of(const Tensor& t) { return t.elements() / t.shape.back(); }
 
 void gelu_forward(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(same_size_and_type(context, x, y) && (context.meta() || x.data != y.data));
-  context.count(0, static_cast<double>(x.bytes() + y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("gelu_forward", x.bytes() + y.bytes())) return;
   with_element_type(x.dtype, [&]<class T>(T) {
     kernels::gelu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>());
   });
@@ -36,8 +35,7 @@ void gelu_forward(Context& context, const Tensor& x, const Tensor& y) {
 
 void gelu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx) {
   TRIREME_EXPECT(same_size_and_type(context, x, dy) && same_size_and_type(context, x, dx));
-  context.count(0, static_cast<double>(x.bytes() + dy.bytes() + dx.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("gelu_backward", x.bytes() + dy.bytes() + dx.bytes())) return;
   with_element_type(x.dtype, [&]<class T>(T) {
     kernels::gelu_backward(context.stream(), x.elements(), x.as<T>(), dy.as<T>(), dx.as<T>());
   });
@@ -45,8 +43,7 @@ void gelu_backward(Context& context, const Tensor& x, const Tensor& dy, const Te
 
 void swiglu_forward(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(is_gated_pair(context, x, y));
-  context.count(0, static_cast<double>(x.bytes() + y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("swiglu_forward", x.bytes() + y.bytes())) return;
   with_element_type(x.dtype, [&]<class T>(T) {
     kernels::swiglu_forward(context.stream(), rows_of(y), y.shape.back(), x.as<T>(), y.as<T>());
   });
@@ -54,8 +51,7 @@ void swiglu_forward(Context& context, const Tensor& x, const Tensor& y) {
 
 void swiglu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx) {
   TRIREME_EXPECT(is_gated_pair(context, x, dy) && same_size_and_type(context, x, dx));
-  context.count(0, static_cast<double>(x.bytes() + dy.bytes() + dx.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("swiglu_backward", x.bytes() + dy.bytes() + dx.bytes())) return;
   with_element_type(x.dtype, [&]<class T>(T) {
     kernels::swiglu_backward(context.stream(), rows_of(dy), dy.shape.back(), x.as<T>(), dy.as<T>(),
                              dx.as<T>());

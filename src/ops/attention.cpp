@@ -80,13 +80,13 @@ void backward(const Attention& a, const Tensor& qkv, const Tensor& out, const Te
       workspace.data);
 }
 
-/// Checks, counts and launches the forward pass. Context::count() takes the name of the op from
-/// this function's name.
+/// Checks, counts and launches the forward pass.
 void attention_forward(Context& context, const Attention& a, const ForwardTensors& t) {
   expect_problem(context, a, t.qkv, t.out, t.log_sum);
   TRIREME_EXPECT(t.cache.defined() == (a.first_query > 0));
   const std::int64_t cached = a.first_query * a.keys_values_width() * size_of(a.dtype);
-  context.count(work_of(a, a.flops(), t.qkv.bytes() + cached + t.out.bytes() + t.log_sum.bytes()));
+  context.count("attention_forward",
+                work_of(a, a.flops(), t.qkv.bytes() + cached + t.out.bytes() + t.log_sum.bytes()));
   if (context.target() == DeviceKind::cuda)
     return cuda::attention_forward(context, a,
                                    {.qkv = t.qkv,
@@ -133,7 +133,7 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   // Five products of the size of the two in forward. The first one computes the scores again.
   OpWork work = work_of(a, 2.5 * a.flops(), 2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes());
   work.recomputed_flops = 0.5 * a.flops();
-  context.count(work);
+  context.count("attention_backward", work);
   if (context.target() == DeviceKind::cuda) {
     return cuda::attention_backward(context, a,
                                     {.qkv = qkv,

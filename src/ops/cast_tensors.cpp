@@ -62,7 +62,7 @@ void cast_tensors(Context& context, std::span<const TensorCast> casts) {
     bytes += static_cast<double>(cast.x.bytes() + cast.y.bytes());
   }
   if (casts.empty()) return;
-  context.count(0, bytes);
+  context.count("cast_tensors", bytes);
   // 2. One by one, or as lists that fit in one launch.
   if (!context.fusions()) {
     const CountingPause pause(context);

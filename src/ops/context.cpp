@@ -26,16 +26,12 @@ Context::Context(Stream stream, Arena& workspace, Arena& library, DeviceKind tar
 
 Context::~Context() = default;
 
-void Context::count(const OpWork& work, const std::source_location& op) {
+void Context::count(const Op& op, const OpWork& work) {
   if (counting_pauses_ > 0) return;
   counters_.flops += work.flops;
   counters_.bytes += work.bytes;
   ++counters_.calls;
-  if (!op_observer_) return;
-  // "void trireme::ops::add(trireme::ops::Context&, ...)": the name is between "::" and "(".
-  std::string_view name = op.function_name();
-  name = name.substr(0, name.find('('));
-  op_observer_({work, name.substr(name.rfind(':') + 1)});
+  if (op_observer_) op_observer_({work, op});
 }
 
 TrialReport Context::trials() const {

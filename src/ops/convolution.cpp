@@ -18,19 +18,18 @@
 namespace trireme::ops {
 namespace {
 
-enum class Pass : std::uint8_t { forward, backward_data, backward_weight };
-
-/// Returns the work of a pass, with the shape of its matrix product on the im2col matrix.
-OpWork work_of(const Convolution& c, Pass pass, double bytes) {
+/// Counts the products of an op, with the shape of its matrix product on the im2col matrix.
+void count(Context& context, const Op& op, const Convolution& c, double bytes) {
   const std::int64_t pixels = c.batch * c.out_height() * c.out_width(),
                      patch = c.in_channels * c.kernel * c.kernel;
   OpWork work{.flops = c.flops(), .bytes = bytes, .products = 1, .type = element_type(c.dtype)};
-  switch (pass) {
-    case Pass::forward: work.m = pixels, work.n = c.out_channels, work.k = patch; break;
-    case Pass::backward_data: work.m = pixels, work.n = patch, work.k = c.out_channels; break;
-    case Pass::backward_weight: work.m = c.out_channels, work.n = patch, work.k = pixels; break;
-  }
-  return work;
+  if (op.pass == ProductPass::forward)
+    work.m = pixels, work.n = c.out_channels, work.k = patch;
+  else if (op.pass == ProductPass::backward_data)
+    work.m = pixels, work.n = patch, work.k = c.out_channels;
+  else
+    work.m = c.out_channels, work.n = patch, work.k = pixels;
+  context.count(op, work);
 }
 
 /// Computes the weight's gradient as a matrix product on the im2col matrix of x, which is in the
@@ -63,7 +62,7 @@ void convolution_forward(Context& context, const Convolution& c, const Tensor& x
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
-  context.count(work_of(c, Pass::forward, bytes_of({&x, &w.value, &y})));
+  count(context, "convolution_forward", c, bytes_of({&x, &w.value, &y}));
   const ArenaScope scope(context.workspace());
   if (c.is_padded()) {
     const CountingPause pause(context);
@@ -89,8 +88,8 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
-  context.count(work_of(c, Pass::forward, bytes_of({&x, &w.value, &y})));
-  context.count(0, static_cast<double>(y.bytes()));
+  count(context, "convolution_statistics_forward", c, bytes_of({&x, &w.value, &y}));
+  context.count("convolution_statistics_forward", y.bytes());
   if (c.is_padded()) {
     const CountingPause pause(context);
     const ArenaScope scope(context.workspace());
@@ -109,7 +108,7 @@ void convolution_backward_data(Context& context, const Convolution& c, const Ten
   TRIREME_EXPECT(!addend.defined() || (fits(context, addend, c.input_shape(), c.dtype) &&
                                        (context.meta() || addend.data != dx.data)));
   const double addend_bytes = addend.defined() ? static_cast<double>(addend.bytes()) : 0;
-  context.count(work_of(c, Pass::backward_data, bytes_of({&dy, &w.value, &dx}) + addend_bytes));
+  count(context, "convolution_backward_data", c, bytes_of({&dy, &w.value, &dx}) + addend_bytes);
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_backward_data(context, c, dy, w.value, addend, dx);
   const ArenaScope scope(context.workspace());
@@ -131,7 +130,7 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
-  context.count(work_of(c, Pass::backward_weight, bytes_of({&x, &dy, &dw})));
+  count(context, "convolution_backward_weight", c, bytes_of({&x, &dy, &dw}));
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
   if (c.is_padded()) {

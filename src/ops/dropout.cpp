@@ -36,8 +36,7 @@ kernels::DropoutMask mask_of([[maybe_unused]] const Context& context, const Drop
 void dropout(Context& context, const Dropout& op, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(same_size(context, x, y) && x.dtype == y.dtype);
   const kernels::DropoutMask mask = mask_of(context, op, y);
-  context.count(0, static_cast<double>(x.bytes() + y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("dropout", x.bytes() + y.bytes())) return;
   with_element_type(
       y.dtype, [&]<class T>(T) { kernels::dropout(context.stream(), mask, x.as<T>(), y.as<T>()); });
 }
@@ -50,8 +49,7 @@ void dropout_add(Context& context, const Dropout& op, const Tensor& x, const Ten
   TRIREME_EXPECT(!bias.defined() || (bias.elements() == y.shape.back() &&
                                      bias.dtype == DType::float32 && bias.device == y.device));
   const kernels::DropoutMask mask = mask_of(context, op, y);
-  context.count(0, static_cast<double>(x.bytes() + residual.bytes() + y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("dropout_add", x.bytes() + residual.bytes() + y.bytes())) return;
   const float* shift = bias.defined() ? bias.as<float>() : nullptr;
   with_element_type(y.dtype, [&]<class T>(T) {
     x.dtype == y.dtype ? kernels::dropout_add(context.stream(), mask, x.as<T>(), shift,

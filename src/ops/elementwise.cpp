@@ -21,17 +21,11 @@ void expect_alike([[maybe_unused]] const Tensor& a, [[maybe_unused]] const Tenso
   TRIREME_EXPECT(is_compute_type(a.dtype));
 }
 
-void count(Context& context, std::int64_t bytes,
-           const std::source_location& op = std::source_location::current()) {
-  context.count(0, static_cast<double>(bytes), op);
-}
-
 }  // namespace
 
 void relu_forward(Context& context, const Tensor& x, const Tensor& y) {
   expect_alike(x, y);
-  count(context, x.bytes() + y.bytes());
-  if (context.meta()) return;
+  if (context.counts_only("relu_forward", x.bytes() + y.bytes())) return;
   with_element_type(x.dtype, [&]<class T>(T) {
     kernels::relu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>());
   });
@@ -40,8 +34,7 @@ void relu_forward(Context& context, const Tensor& x, const Tensor& y) {
 void relu_backward(Context& context, const Tensor& y, const Tensor& dy, const Tensor& dx) {
   expect_alike(y, dy);
   expect_alike(y, dx);
-  count(context, y.bytes() + dy.bytes() + dx.bytes());
-  if (context.meta()) return;
+  if (context.counts_only("relu_backward", y.bytes() + dy.bytes() + dx.bytes())) return;
   with_element_type(y.dtype, [&]<class T>(T) {
     kernels::relu_backward(context.stream(), y.elements(), y.as<T>(), dy.as<T>(), dx.as<T>());
   });
@@ -49,8 +42,7 @@ void relu_backward(Context& context, const Tensor& y, const Tensor& dy, const Te
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.elements() == y.elements() && x.dtype == y.dtype);
-  count(context, x.bytes() + 2 * y.bytes());
-  if (context.meta()) return;
+  if (context.counts_only("add", x.bytes() + 2 * y.bytes())) return;
   if (x.dtype == DType::int32)
     return kernels::add(context.stream(), x.elements(), x.as<std::int32_t>(), y.as<std::int32_t>());
   with_element_type(x.dtype, [&]<class T>(T) {
@@ -72,15 +64,14 @@ void cast(Context& context, const Tensor& x, const Tensor& y) {
   if (x.dtype == y.dtype) return copy(context, x, y);
   TRIREME_EXPECT(x.elements() == y.elements());
   TRIREME_EXPECT(x.dtype == DType::float32 || y.dtype == DType::float32);
-  count(context, x.bytes() + y.bytes());
+  context.count("cast", x.bytes() + y.bytes());
   if (!context.meta()) launch_cast(context.stream(), x, y);
 }
 
 void change_channels(Context& context, const Tensor& x, const Tensor& y, Write write) {
   const std::int64_t from = x.shape.back(), to = y.shape.back(), rows = x.elements() / from;
   TRIREME_EXPECT(x.dtype == y.dtype && rows == y.elements() / to);
-  count(context, x.bytes() + y.bytes());
-  if (context.meta()) return;
+  if (context.counts_only("change_channels", x.bytes() + y.bytes())) return;
   with_element_type(y.dtype, [&]<class T>(T) {
     kernels::change_channels<T>(context.stream(), rows, from, x.as<T>(), to, y.as<T>(),
                                 write == Write::add);
@@ -88,8 +79,7 @@ void change_channels(Context& context, const Tensor& x, const Tensor& y, Write w
 }
 
 void fill(Context& context, const Tensor& y, float value) {
-  count(context, y.bytes());
-  if (context.meta()) return;
+  if (context.counts_only("fill", y.bytes())) return;
   if (y.dtype == DType::int32)
     return kernels::fill(context.stream(), y.elements(), value, y.as<std::int32_t>());
   with_element_type(y.dtype, [&]<class T>(T) {
@@ -99,7 +89,7 @@ void fill(Context& context, const Tensor& y, float value) {
 
 void copy(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.bytes() == y.bytes() && x.dtype == y.dtype);
-  count(context, x.bytes() + y.bytes());
+  context.count("copy", x.bytes() + y.bytes());
   // Between host and device memory this is a copy of the runtime, not a kernel.
   if (context.meta()) return;
   if (x.device != y.device)
@@ -110,16 +100,15 @@ void copy(Context& context, const Tensor& x, const Tensor& y) {
 void swap(Context& context, const Tensor& x, const Tensor& y) {
   expect_alike(x, y);
   TRIREME_EXPECT(x.dtype == DType::float32);
-  count(context, 2 * (x.bytes() + y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("swap", 2 * (x.bytes() + y.bytes()))) return;
   kernels::swap(context.stream(), x.elements(), x.as<float>(), y.as<float>());
 }
 
 void scaled_copy(Context& context, const Tensor& x, float scale, const Tensor& y, Write write) {
   expect_alike(x, y);
   TRIREME_EXPECT(y.dtype == DType::float32);
-  count(context, x.bytes() + y.bytes() * (write == Write::add ? 2 : 1));
-  if (context.meta()) return;
+  if (context.counts_only("scaled_copy", x.bytes() + y.bytes() * (write == Write::add ? 2 : 1)))
+    return;
   kernels::scaled_copy(context.stream(), x.elements(), x.as<float>(), scale, write == Write::add,
                        y.as<float>());
 }
@@ -127,8 +116,7 @@ void scaled_copy(Context& context, const Tensor& x, float scale, const Tensor& y
 void add_bias(Context& context, const Tensor& bias, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.elements() == y.elements() && (x.dtype == y.dtype || x.dtype == DType::float32));
   TRIREME_EXPECT(bias.dtype == DType::float32 && bias.elements() == y.shape.back());
-  count(context, x.bytes() + y.bytes());
-  if (context.meta()) return;
+  if (context.counts_only("add_bias", x.bytes() + y.bytes())) return;
   const std::int64_t width = y.shape.back(), rows = y.elements() / width;
   with_element_type(y.dtype, [&]<class T>(T) {
     x.dtype == y.dtype
@@ -140,7 +128,7 @@ void add_bias(Context& context, const Tensor& bias, const Tensor& x, const Tenso
 
 void column_sums(Context& context, const Tensor& dy, const Tensor& sums, Write write) {
   TRIREME_EXPECT(sums.dtype == DType::float32 && sums.elements() == dy.shape.back());
-  count(context, dy.bytes());
+  context.count("column_sums", dy.bytes());
   const std::int64_t width = dy.shape.back();
   const kernels::RowSums rows{1, dy.elements() / width, width, 1.0f, write == Write::add};
   const ArenaScope scope(context.workspace());

@@ -50,8 +50,7 @@ void embedding_forward(Context& context, const Tensor& tokens, const Tensor& tab
                        std::int64_t first, const Tensor& y) {
   const kernels::EmbeddingShape shape = shape_of(context, tokens, table, first, y);
   TRIREME_EXPECT(table.dtype == y.dtype);
-  context.count(0, static_cast<double>(tokens.bytes() + 2 * y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("embedding_forward", tokens.bytes() + 2 * y.bytes())) return;
   with_element_type(y.dtype, [&]<class T>(T) {
     kernels::embedding_forward(context.stream(), shape, tokens.as<std::int32_t>(), table.as<T>(),
                                y.as<T>());
@@ -62,8 +61,7 @@ void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy
                         std::int64_t first, const Tensor& dtable, Write write) {
   const kernels::EmbeddingShape shape = shape_of(context, tokens, dtable, first, dy);
   TRIREME_EXPECT(dtable.dtype == DType::float32);
-  context.count(0,
-                static_cast<double>(tokens.bytes() + dy.bytes() + gradient_bytes(dtable, write)));
+  context.count("embedding_backward", tokens.bytes() + dy.bytes() + gradient_bytes(dtable, write));
   // Workspace of the sort by token: the begin of each token's list, the sorted places, and partial
   // sums of long lists.
   const ArenaScope scope(context.workspace());
@@ -85,8 +83,7 @@ void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy
 void add_positions(Context& context, const Tensor& table, std::int64_t first_row, const Tensor& y) {
   const kernels::PositionShape shape = shape_of(context, table, first_row, y);
   TRIREME_EXPECT(table.dtype == y.dtype);
-  context.count(0, static_cast<double>(table.bytes() + 2 * y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("add_positions", table.bytes() + 2 * y.bytes())) return;
   with_element_type(y.dtype, [&]<class T>(T) {
     kernels::add_positions(context.stream(), shape, table.as<T>(), y.as<T>());
   });
@@ -96,8 +93,7 @@ void positions_backward(Context& context, const Tensor& dy, std::int64_t first_r
                         const Tensor& dtable, Write write) {
   const kernels::PositionShape shape = shape_of(context, dtable, first_row, dy);
   TRIREME_EXPECT(dtable.dtype == DType::float32);
-  context.count(0, static_cast<double>(dy.bytes() + gradient_bytes(dtable, write)));
-  if (context.meta()) return;
+  if (context.counts_only("positions_backward", dy.bytes() + gradient_bytes(dtable, write))) return;
   with_element_type(dy.dtype, [&]<class T>(T) {
     kernels::positions_backward(context.stream(), shape, dy.as<T>(), write == Write::add,
                                 dtable.as<float>());

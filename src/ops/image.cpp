@@ -57,8 +57,7 @@ void prepare_images(Context& context, const ImagePreparation& preparation, const
   TRIREME_EXPECT(!preparation.mixes || x.shape[0] % 2 == 0);
   TRIREME_EXPECT(readable(context, transforms));
   const std::int64_t reads = preparation.mixes ? 2 : 1;
-  context.count(0, static_cast<double>(reads * x.bytes() + y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("prepare_images", reads * x.bytes() + y.bytes())) return;
   with_element_type(y.dtype, [&]<class T>(T) { run<T>(context, preparation, x, transforms, y); });
 }
 

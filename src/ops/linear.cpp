@@ -42,20 +42,19 @@ bool bias_fits(const Context& context, const Tensor& bias, const Linear& l) {
          (context.target() == DeviceKind::cuda && fits(context, bias, 1, l.out, l.dtype));
 }
 
-/// The shape of a matrix product [m, k] times [k, n].
-struct ProductShape {
-  std::int64_t m, n, k;
-};
-
-OpWork work_of(const Linear& l, const ProductShape& shape, double bytes) {
-  return {.flops = l.flops(),
-          .bytes = bytes,
-          .products = 1,
-          .m = shape.m,
-          .n = shape.n,
-          .k = shape.k,
-          .type = element_type(l.dtype),
-          .float8 = l.in_float8()};
+/// Counts the products of an op.
+void count(Context& context, const Op& op, const Linear& l, double bytes) {
+  OpWork work{.flops = l.flops(),
+              .bytes = bytes,
+              .products = 1,
+              .m = l.rows,
+              .n = l.out,
+              .k = l.in,
+              .type = element_type(l.dtype),
+              .float8 = l.in_float8()};
+  if (op.pass == ProductPass::backward_data) std::swap(work.n, work.k);
+  if (op.pass == ProductPass::backward_weight) work.m = l.out, work.n = l.in, work.k = l.rows;
+  context.count(op, work);
 }
 
 }  // namespace
@@ -66,7 +65,7 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const We
                  fits(context, y, l.rows, l.out, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(bias_fits(context, bias, l));
-  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of({&x, &w.value, &y})));
+  count(context, "linear_forward", l, bytes_of({&x, &w.value, &y}));
   const ArenaScope scope(context.workspace());
   const Tensor input = float8_operand(context, l, x, Float8::e4m3);
   const Weight weight = float8_weight(context, l, w, &PreparedWeight::forward);
@@ -83,7 +82,7 @@ void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, c
   TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) &&
                  fits(context, dx, l.rows, l.in, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
-  context.count(work_of(l, {l.rows, l.in, l.out}, bytes_of({&dy, &w.value, &dx})));
+  count(context, "linear_backward_data", l, bytes_of({&dy, &w.value, &dx}));
   const ArenaScope scope(context.workspace());
   const Tensor input = float8_operand(context, l, dy, Float8::e5m2);
   const Weight weight = float8_weight(context, l, w, &PreparedWeight::backward);
@@ -108,10 +107,10 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
     if (dbias.defined()) column_sums(context, dy, dbias, write);
     return;
   }
-  context.count(work_of(l, {l.out, l.in, l.rows}, bytes_of({&x, &dy, &dw})));
+  count(context, "linear_backward_weight", l, bytes_of({&x, &dy, &dw}));
   // 1. CUDA without float8: product and bias gradient in one call.
   if (context.target() == DeviceKind::cuda && !l.in_float8()) {
-    if (dbias.defined()) context.count(0, static_cast<double>(dy.bytes()));
+    if (dbias.defined()) context.count("linear_backward_weight", dy.bytes());
     return cuda::linear_backward_weight(context, l, x, dy, dw, dbias, write);
   }
   // 2. Otherwise the product alone. The arena scope ends before column_sums takes its own
@@ -145,8 +144,8 @@ void linear_add_forward(Context& context, const Linear& l, const Tensor& x, cons
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(bias_fits(context, bias, l));
-  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of({&x, &w.value, &y})));
-  context.count(0, static_cast<double>(y.bytes() + residual.bytes() + y.bytes()));
+  count(context, "linear_add_forward", l, bytes_of({&x, &w.value, &y}));
+  context.count("linear_add_forward", y.bytes() + residual.bytes() + y.bytes());
   const ArenaScope scope(context.workspace());
   const Tensor input = float8_operand(context, l, x, Float8::e4m3);
   cuda::linear_forward(context, l, input,
@@ -166,8 +165,8 @@ void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, con
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(bias_fits(context, bias, l));
-  context.count(work_of(l, {l.rows, l.out, l.in}, bytes_of({&x, &w.value, &z})));
-  context.count(0, static_cast<double>(z.bytes() + y.bytes()));
+  count(context, "linear_gelu_forward", l, bytes_of({&x, &w.value, &z}));
+  context.count("linear_gelu_forward", z.bytes() + y.bytes());
   cuda::linear_gelu_forward(context, l, x, w.value, bias, z, y);
 }
 
@@ -182,8 +181,8 @@ void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& 
   }
   TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
-  context.count(work_of(l, {l.rows, l.in, l.out}, bytes_of({&dy, &w.value, &dz})));
-  context.count(0, static_cast<double>(z.bytes() + 2 * dz.bytes()));
+  count(context, "linear_backward_data_gelu", l, bytes_of({&dy, &w.value, &dz}));
+  context.count("linear_backward_data_gelu", z.bytes() + 2 * dz.bytes());
   cuda::linear_backward_data_gelu(context, l, dy, w.value, z, dz);
 }
 

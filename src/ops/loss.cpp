@@ -43,9 +43,9 @@ void cross_entropy(Context& context, const Tensor& logits, const ClassTargets& t
   TRIREME_EXPECT(sums.dtype == DType::float64 && sums.elements() == 4);
   TRIREME_EXPECT(!dlogits.defined() ||
                  (dlogits.dtype == logits.dtype && dlogits.elements() == logits.elements()));
-  context.count(0, static_cast<double>(logits.bytes() + labels.bytes() +
-                                       (weights.defined() ? weights.bytes() : 0) +
-                                       (dlogits.defined() ? dlogits.bytes() : 0)));
+  context.count("cross_entropy", logits.bytes() + labels.bytes() +
+                                     (weights.defined() ? weights.bytes() : 0) +
+                                     (dlogits.defined() ? dlogits.bytes() : 0));
   ArenaScope scope(context.workspace());
   const Tensor row_losses = context.workspace().allocate(DType::float64, {logits.shape[0]});
   const Tensor row_ranks = context.workspace().allocate(DType::int32, {logits.shape[0]});

@@ -64,9 +64,8 @@ kernels::NormWorkspace allocate_workspace(Context& context, const NormShape& sha
 }
 
 /// Counts `tensors` passes over an activation, the lower bound of the traffic.
-void count(Context& context, const NormShape& shape, DType dtype, int tensors,
-           const std::source_location& op = std::source_location::current()) {
-  context.count(0, static_cast<double>(elements(shape) * size_of(dtype)) * tensors, op);
+void count(Context& context, const Op& op, const NormShape& shape, DType dtype, int tensors) {
+  context.count(op, static_cast<double>(elements(shape) * size_of(dtype)) * tensors);
 }
 
 /// Launches y = act(...). With `variance` defined (evaluation) the kernel uses it instead of rstd.
@@ -159,12 +158,12 @@ kernels::NormBackward<T> backward_arguments(
           static_cast<std::uint8_t*>(mask.data)};
 }
 
-void run_backward(Context& context, const NormShape& shape, DType dtype, const Tensor& x,
-                  const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
-                  const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual,
-                  const Tensor& dgamma, const Tensor& dbeta, const kernels::NormRunning& running,
-                  const Tensor& mask, Write write, const BatchGroup& group,
-                  const std::source_location& op = std::source_location::current()) {
+void run_backward(Context& context, const Op& op, const NormShape& shape, DType dtype,
+                  const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
+                  const Tensor& beta, const Tensor& mean, const Tensor& rstd, const Tensor& dx,
+                  const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+                  const kernels::NormRunning& running, const Tensor& mask, Write write,
+                  const BatchGroup& group) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, dy);
   expect_activations(shape, dtype, dx);
@@ -176,7 +175,7 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   expect_parameters(shape.channels, beta);
   expect_parameters(shape.channels, dgamma);
   expect_parameters(shape.channels, dbeta);
-  count(context, shape, dtype, 2 + (shape.relu ? 1 : 0) + (shape.add ? 1 : 0) + 3, op);
+  count(context, op, shape, dtype, 2 + (shape.relu ? 1 : 0) + (shape.add ? 1 : 0) + 3);
   ArenaScope scope(context.workspace());
   const kernels::NormWorkspace workspace = allocate_workspace(context, shape);
   const Tensor all =
@@ -230,7 +229,7 @@ void batch_norm_statistics(Context& context, const BatchNorm& op, const Tensor& 
                            const BatchStatistics& statistics) {
   const NormShape shape = batch_shape(op);
   expect_statistics(op, statistics);
-  count(context, shape, op.dtype, 1);
+  count(context, "batch_norm_statistics", shape, op.dtype, 1);
   run_statistics(context, shape, op.dtype, x, statistics_pointers(statistics));
 }
 
@@ -240,8 +239,7 @@ void batch_norm_statistics_of_sums(Context& context, const BatchNorm& op, const 
   expect_activations(shape, op.dtype, x);
   expect_parameters(2 * op.channels, sums);
   expect_statistics(op, statistics);
-  context.count(0, static_cast<double>(2 * sums.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("batch_norm_statistics_of_sums", 2 * sums.bytes())) return;
   with_element_type(op.dtype, [&]<class T>(T) {
     kernels::norm_of_sums(context.stream(), shape, x.as<T>(), sums.as<float>(),
                           statistics_pointers(statistics));
@@ -253,7 +251,7 @@ void batch_norm_join(Context& context, const BatchNorm& op, const BatchGroup& gr
   TRIREME_EXPECT(group.size > 1 && all.shape[0] == group.size);
   expect_parameters(2 * group.size * op.channels, all);
   expect_statistics(op, joined);
-  context.count(0, static_cast<double>(all.bytes() + 3 * joined.mean.bytes()));
+  context.count("batch_norm_join", all.bytes() + 3 * joined.mean.bytes());
   group.gather(all);
   if (context.meta()) return;
   kernels::norm_of_batches(context.stream(), batch_shape(op), all.as<float>(), group.size,
@@ -264,7 +262,7 @@ void batch_norm_apply(Context& context, const BatchNorm& op, const Tensor& x, co
                       const Tensor& beta, const Tensor& residual, const Tensor& y,
                       const BatchStatistics& statistics, const Tensor& mask) {
   const NormShape shape = batch_shape(op);
-  count(context, shape, op.dtype, op.add ? 3 : 2);
+  count(context, "batch_norm_apply", shape, op.dtype, op.add ? 3 : 2);
   run_apply(context, shape, op.dtype, x, gamma, beta, residual, y, statistics.mean, statistics.rstd,
             mask);
 }
@@ -279,7 +277,7 @@ void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x
   if (op.add) expect_activations(shape, op.dtype, residual);
   expect_parameters(op.channels, running_mean);
   expect_parameters(op.channels, running_variance);
-  count(context, shape, op.dtype, op.add ? 3 : 2);
+  count(context, "batch_norm_inference", shape, op.dtype, op.add ? 3 : 2);
   if (context.meta()) return;
   with_element_type(op.dtype, [&]<class T>(T) {
     apply<T>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y, {});
@@ -297,8 +295,8 @@ void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x,
   expect_parameters(op.channels, running.variance);
   TRIREME_EXPECT(context.meta() || (running.mean.data != statistics.mean.data &&
                                     running.variance.data != statistics.unbiased_variance.data));
-  run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, beta, statistics.mean,
-               statistics.rstd, dx, dresidual, dgamma, dbeta,
+  run_backward(context, "batch_norm_backward", batch_shape(op), op.dtype, x, y, dy, gamma, beta,
+               statistics.mean, statistics.rstd, dx, dresidual, dgamma, dbeta,
                {statistics.unbiased_variance.as<float>(), running.mean.as<float>(),
                 running.variance.as<float>(), running.scale},
                mask, write, group);
@@ -311,7 +309,7 @@ void batch_norm_apply_joined(Context& context, const BatchNorm& op, const Joined
   expect_joined(shape, op.dtype, shortcut);
   expect_activations(shape, op.dtype, y);
   expect_mask(context, shape, op.dtype, mask);
-  count(context, shape, op.dtype, 3);
+  count(context, "batch_norm_apply_joined", shape, op.dtype, 3);
   if (context.meta()) return;
   with_element_type(op.dtype, [&]<class T>(T) {
     kernels::norm_apply_joined<T>(
@@ -345,7 +343,7 @@ void batch_norm_backward_joined(Context& context, const BatchNorm& op, const Joi
   expect_mask(context, shape, op.dtype, mask);
   TRIREME_EXPECT(shortcut.dx.data == dy.data && (context.meta() || block.dx.data != dy.data));
   // Both x and dy twice, y (or its mask) once, both dx.
-  count(context, shape, op.dtype, 2 * 3 + 1 + 2);
+  count(context, "batch_norm_backward_joined", shape, op.dtype, 2 * 3 + 1 + 2);
   const ArenaScope scope(context.workspace());
   const kernels::NormWorkspace of_block = allocate_workspace(context, shape),
                                of_shortcut = allocate_workspace(context, shape);
@@ -361,7 +359,7 @@ void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, 
                         const Tensor& beta, const Tensor& residual, const Tensor& y,
                         const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
   const NormShape shape = group_shape(op);
-  count(context, shape, op.dtype, op.add ? 4 : 3);
+  count(context, "group_norm_forward", shape, op.dtype, op.add ? 4 : 3);
   run_statistics(context, shape, op.dtype, x,
                  {mean.as<float>(), rstd.as<float>(), nullptr, batch_norm_epsilon});
   run_apply(context, shape, op.dtype, x, gamma, beta, residual, y, mean, rstd, mask);
@@ -372,8 +370,8 @@ void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x,
                          const Tensor& mean, const Tensor& rstd, const Tensor& dx,
                          const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
                          const Tensor& mask, Write write) {
-  run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual,
-               dgamma, dbeta, {}, mask, write, {});
+  run_backward(context, "group_norm_backward", group_shape(op), op.dtype, x, y, dy, gamma, beta,
+               mean, rstd, dx, dresidual, dgamma, dbeta, {}, mask, write, {});
 }
 
 }  // namespace trireme::ops

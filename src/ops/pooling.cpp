@@ -33,7 +33,7 @@ void max_pool_forward(Context& context, const MaxPool& p, const Tensor& x, const
   TRIREME_EXPECT(fits(context, x, {p.batch, p.height, p.width, p.channels}, p.dtype) &&
                  fits(context, y, p.output_shape(), p.dtype));
   TRIREME_EXPECT(fits(context, winners, p.output_shape(), DType::uint8));
-  context.count(0, static_cast<double>(x.bytes() + y.bytes() + winners.bytes()));
+  context.count("max_pool_forward", x.bytes() + y.bytes() + winners.bytes());
   const kernels::PoolWindows windows = windows_of(p);
   if (context.meta()) return;
   auto* const places = winners.as<std::uint8_t>();
@@ -47,7 +47,7 @@ void max_pool_backward(Context& context, const MaxPool& p, const Tensor& dy, con
   TRIREME_EXPECT(fits(context, dx, {p.batch, p.height, p.width, p.channels}, p.dtype) &&
                  fits(context, dy, p.output_shape(), p.dtype));
   TRIREME_EXPECT(fits(context, winners, p.output_shape(), DType::uint8));
-  context.count(0, static_cast<double>(dx.bytes() + dy.bytes() + winners.bytes()));
+  context.count("max_pool_backward", dx.bytes() + dy.bytes() + winners.bytes());
   const kernels::PoolWindows windows = windows_of(p);
   if (context.meta()) return;
   const auto* const places = winners.as<std::uint8_t>();
@@ -60,7 +60,7 @@ void average_pool_forward(Context& context, std::int64_t batch, std::int64_t pix
                           std::int64_t channels, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(is_image(context, x, batch, pixels, channels) &&
                  is_image(context, y, batch, 1, channels) && x.dtype == y.dtype);
-  context.count(0, static_cast<double>(x.bytes() + y.bytes()));
+  context.count("average_pool_forward", x.bytes() + y.bytes());
   const kernels::RowSums sums{batch, pixels, channels, 1.0f / static_cast<float>(pixels), false};
   const ArenaScope scope(context.workspace());
   const Tensor partials =
@@ -75,8 +75,7 @@ void average_pool_backward(Context& context, std::int64_t batch, std::int64_t pi
                            std::int64_t channels, const Tensor& dy, const Tensor& dx) {
   TRIREME_EXPECT(is_image(context, dx, batch, pixels, channels) &&
                  is_image(context, dy, batch, 1, channels) && dx.dtype == dy.dtype);
-  context.count(0, static_cast<double>(dx.bytes() + dy.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("average_pool_backward", dx.bytes() + dy.bytes())) return;
   const kernels::RowSums sums{batch, pixels, channels, 1.0f / static_cast<float>(pixels), false};
   with_element_type(dy.dtype, [&]<class T>(T) {
     kernels::broadcast_rows(context.stream(), sums, dy.as<T>(), dx.as<T>());

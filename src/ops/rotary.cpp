@@ -12,7 +12,7 @@ void rotary(Context& context, const Rotary& op, const Tensor& x, bool inverse) {
   TRIREME_EXPECT(x.defined() && x.shape.back() == op.columns &&
                  x.elements() == op.rows * op.columns && x.dtype == op.dtype &&
                  x.device == context.stream().device.kind);
-  context.count(0,
+  context.count("rotary",
                 2.0 * static_cast<double>(op.rows * op.heads * op.head_width * size_of(op.dtype)));
   // Workspace: the frequencies base^(-2 i / head_width) in double precision.
   const ArenaScope scope(context.workspace());

@@ -28,8 +28,7 @@ void row_norm_forward(Context& context, const RowNorm& op, const Tensor& x, cons
                  (!beta.defined() || is_vector(context, op.width, beta)));
   TRIREME_EXPECT(is_vector(context, op.rows, rstd) &&
                  (op.rms || is_vector(context, op.rows, mean)));
-  context.count(0, static_cast<double>(x.bytes() + y.bytes()));
-  if (context.meta()) return;
+  if (context.counts_only("row_norm_forward", x.bytes() + y.bytes())) return;
   with_element_type(op.dtype, [&]<class T>(T) {
     kernels::row_norm_forward<T>(
         context.stream(), {op.rows, op.width, op.rms},
@@ -49,8 +48,8 @@ void row_norm_backward(Context& context, const RowNorm& op, const Tensor& x, con
                  (op.rms || is_vector(context, op.rows, mean)));
   TRIREME_EXPECT(is_vector(context, op.width, dgamma) &&
                  (!dbeta.defined() || is_vector(context, op.width, dbeta)));
-  context.count(0, static_cast<double>(x.bytes() + dy.bytes() + dx.bytes() +
-                                       (dresidual.defined() ? dresidual.bytes() : 0)));
+  context.count("row_norm_backward", x.bytes() + dy.bytes() + dx.bytes() +
+                                         (dresidual.defined() ? dresidual.bytes() : 0));
   const kernels::RowNormShape shape{op.rows, op.width, op.rms};
   const ArenaScope scope(context.workspace());
   const Tensor partials =

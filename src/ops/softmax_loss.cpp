@@ -53,8 +53,7 @@ void softmax_statistics(Context& context, const Tensor& logits, const Tensor& la
   TRIREME_EXPECT(are_logits(logits) && first >= 0);
   TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) &&
                  is_rows(stats, DType::float32, 4 * logits.shape[0]));
-  context.count(0, bytes_of({&logits, &labels, &stats}));
-  if (context.meta()) return;
+  if (context.counts_only("softmax_statistics", bytes_of({&logits, &labels, &stats}))) return;
   with_element_type(logits.dtype,
                     [&]<class T>(T) { run_statistics<T>(context, logits, labels, first, stats); });
 }
@@ -62,8 +61,7 @@ void softmax_statistics(Context& context, const Tensor& logits, const Tensor& la
 void merge_statistics(Context& context, const Tensor& stats, const Tensor& merged) {
   TRIREME_EXPECT(stats.shape.rank() == 3 && stats.shape[2] == 4 && stats.dtype == DType::float32);
   TRIREME_EXPECT(is_rows(merged, DType::float32, stats.shape[1] * 4));
-  context.count(0, bytes_of({&stats, &merged}));
-  if (context.meta()) return;
+  if (context.counts_only("merge_statistics", bytes_of({&stats, &merged}))) return;
   kernels::merge_statistics(context.stream(), {stats.shape[0], stats.shape[1],
                                                row_statistics(stats), row_statistics(merged)});
 }
@@ -79,8 +77,9 @@ void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& 
   TRIREME_EXPECT(!dlogits.defined() || dlogits.elements() == logits.elements());
   TRIREME_EXPECT(!dlogits.defined() || dlogits.dtype == logits.dtype ||
                  (logits.dtype == DType::float32 && dlogits.data != logits.data) || context.meta());
-  context.count(0, bytes_of({&logits, &labels, &merged, &dlogits, &ranks}));
-  if (context.meta()) return;
+  if (context.counts_only("softmax_gradient",
+                          bytes_of({&logits, &labels, &merged, &dlogits, &ranks})))
+    return;
   with_element_type(dlogits.defined() ? dlogits.dtype : logits.dtype, [&]<class G>(G) {
     logits.dtype == DType::float32
         ? run_gradient<float, G>(context, g, logits, labels, merged, dlogits, ranks)
@@ -94,7 +93,6 @@ void fused_softmax(Context& context, const SoftmaxGradient& g, const Tensor& log
   TRIREME_EXPECT(are_logits(logits) && g.first == 0 && g.total_classes == logits.shape[1]);
   TRIREME_EXPECT(!dlogits.defined() ||
                  (dlogits.data == logits.data && dlogits.dtype == logits.dtype));
-  const auto op = std::source_location::current();
   with_element_type(logits.dtype, [&]<class T>(T) {
     if (!kernels::fused_softmax_fits<T>(context.stream(), logits.shape[1])) {
       softmax_statistics(context, logits, labels, 0, statistics);
@@ -103,8 +101,9 @@ void fused_softmax(Context& context, const SoftmaxGradient& g, const Tensor& log
     const std::int64_t rows = logits.shape[0];
     TRIREME_EXPECT(is_rows(labels, DType::int32, rows) && is_rows(ranks, DType::int32, rows) &&
                    is_rows(statistics, DType::float32, 4 * rows));
-    context.count(0, bytes_of({&logits, &labels, &statistics, &dlogits, &ranks}), op);
-    if (context.meta()) return;
+    if (context.counts_only("fused_softmax",
+                            bytes_of({&logits, &labels, &statistics, &dlogits, &ranks})))
+      return;
     kernels::fused_softmax<T>(
         context.stream(), {rows, logits.shape[1], g.label_smoothing, g.gradient_scale,
                            logits.as<T>(), labels.as<std::int32_t>(), row_statistics(statistics),
@@ -119,7 +118,7 @@ void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, 
   TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * rows) && labels.dtype == DType::int32 &&
                  is_rows(ranks, DType::int32, rows));
   TRIREME_EXPECT(is_rows(sums, DType::float64, 4));
-  context.count(0, bytes_of({&merged, &labels, &ranks}));
+  context.count("softmax_sums", bytes_of({&merged, &labels, &ranks}));
   const ArenaScope scope(context.workspace());
   const Tensor block_sums =
       context.workspace().allocate(DType::float64, {kernels::softmax_block_sum_count(rows)});

@@ -13,13 +13,10 @@ constexpr auto size_of_sum = static_cast<double>(sizeof(double));
 
 /// Counts the trust ratio op: sums of squares of weights and gradients are read, one ratio for each
 /// tensor is written.
-void count(Context& context, const TrustRatioArgs& args,
-           const std::source_location& op = std::source_location::current()) {
+void count(Context& context, const Op& op, const TrustRatioArgs& args) {
   const double sums = static_cast<double>(args.weight.parts + args.gradient.parts) * size_of_sum;
-  context.count(0,
-                static_cast<double>(args.count) *
-                    (sums + static_cast<double>(sizeof(TrustRatioTensor) + sizeof(float))),
-                op);
+  context.count(op, static_cast<double>(args.count) *
+                        (sums + static_cast<double>(sizeof(TrustRatioTensor) + sizeof(float))));
   TRIREME_EXPECT(args.count == 0 ||
                  (readable(context, args.weight.sums) && readable(context, args.gradient.sums) &&
                   readable(context, args.tensors) && readable(context, args.rates) &&
@@ -30,9 +27,10 @@ void count(Context& context, const TrustRatioArgs& args,
 }  // namespace
 
 void sum_lists(Context& context, const ListSums& args) {
-  context.count(0, static_cast<double>(args.terms) * (size_of_sum + sizeof(std::int64_t)) +
-                       static_cast<double>(args.lists) * size_of_sum);
-  if (context.meta()) return;
+  if (context.counts_only("sum_lists",
+                          static_cast<double>(args.terms) * (size_of_sum + sizeof(std::int64_t)) +
+                              static_cast<double>(args.lists) * size_of_sum))
+    return;
   TRIREME_EXPECT(args.terms == 0 ||
                  (readable(context, args.values) && readable(context, args.indices)));
   TRIREME_EXPECT(args.lists == 0 ||
@@ -42,9 +40,10 @@ void sum_lists(Context& context, const ListSums& args) {
 
 void decide_step(Context& context, const DecideStepArgs& args) {
   context.count(
-      0, static_cast<double>(args.gradient.parts * (args.gradient.tensors + 1)) * size_of_sum +
-             static_cast<double>(args.tensors) * static_cast<double>(sizeof(TensorRates)) +
-             2 * static_cast<double>(sizeof(StepDecision)));
+      "decide_step",
+      static_cast<double>(args.gradient.parts * (args.gradient.tensors + 1)) * size_of_sum +
+          static_cast<double>(args.tensors) * static_cast<double>(sizeof(TensorRates)) +
+          2 * static_cast<double>(sizeof(StepDecision)));
   if (context.meta()) return;
   TRIREME_EXPECT(readable(context, args.gradient.sums) && readable(context, args.decision) &&
                  (args.tensors == 0 || readable(context, args.rates)));
@@ -53,12 +52,12 @@ void decide_step(Context& context, const DecideStepArgs& args) {
 }
 
 void lars_trust(Context& context, double coefficient, const TrustRatioArgs& args) {
-  count(context, args);
+  count(context, "lars_trust", args);
   if (!context.meta()) kernels::lars_trust(context.stream(), coefficient, args);
 }
 
 void lamb_trust(Context& context, const TrustRatioArgs& args) {
-  count(context, args);
+  count(context, "lamb_trust", args);
   if (!context.meta()) kernels::lamb_trust(context.stream(), args);
 }
 

@@ -10,8 +10,9 @@ namespace trireme::ops {
 
 void pack_status(Context& context, const PackStatusArgs& args) {
   TRIREME_EXPECT(args.stop_requests >> kernels::num_status_flags == 0);
-  context.count(0, static_cast<double>(args.count) * sizeof(SampleSums) + sizeof(StepStatus));
-  if (context.meta()) return;
+  if (context.counts_only(
+          "pack_status", static_cast<double>(args.count) * sizeof(SampleSums) + sizeof(StepStatus)))
+    return;
   TRIREME_EXPECT((args.count == 0 || readable(context, args.sums)) &&
                  readable(context, args.status) &&
                  (args.gradient_squares == nullptr || readable(context, args.gradient_squares)));
@@ -19,8 +20,7 @@ void pack_status(Context& context, const PackStatusArgs& args) {
 }
 
 void read_status(Context& context, const ReadStatusArgs& args) {
-  context.count(0, sizeof(StepStatus) + sizeof(StepTotals));
-  if (context.meta()) return;
+  if (context.counts_only("read_status", sizeof(StepStatus) + sizeof(StepTotals))) return;
   TRIREME_EXPECT(readable(context, args.status) && readable(context, args.totals));
   kernels::read_status(context.stream(), args);
 }

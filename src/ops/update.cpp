@@ -16,12 +16,9 @@ void expect_flat([[maybe_unused]] const FlatState& state, [[maybe_unused]] const
 
 /// Counts an update: weights and slots are read and written, gradients are read, the working copy
 /// is written.
-void count(Context& context, const FlatState& state, int slots,
-           const std::source_location& op = std::source_location::current()) {
-  context.count(0,
-                static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) +
-                    static_cast<double>(state.working_bytes),
-                op);
+void count(Context& context, const Op& op, const FlatState& state, int slots) {
+  context.count(op, static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) +
+                        static_cast<double>(state.working_bytes));
 }
 
 /// Returns the kernels' argument struct. Expects all pointers to be readable where kernels run.
@@ -51,8 +48,9 @@ kernels::Update arguments(const Context& context, const FlatState& state, const 
 void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows,
                      std::int64_t row_count, double* sums, float limit) {
   TRIREME_EXPECT(flat.dtype == DType::float32 && limit >= 0);
-  context.count(0, static_cast<double>(flat.bytes()) + 8.0 * static_cast<double>(row_count));
-  if (context.meta()) return;
+  if (context.counts_only("row_square_sums",
+                          static_cast<double>(flat.bytes()) + 8.0 * static_cast<double>(row_count)))
+    return;
   TRIREME_EXPECT(row_count == 0 || (readable(context, flat.data) && readable(context, rows) &&
                                     readable(context, sums)));
   kernels::row_square_sums(context.stream(), flat.as<float>(), rows, row_count, sums, limit);
@@ -62,7 +60,7 @@ void update_sgd(Context& context, const SgdRule& rule, const FlatState& state,
                 const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
                 const StepDecision* decision) {
   expect_flat(state, state.gradient);
-  count(context, state, state.slot1.defined() ? 1 : 0);
+  count(context, "update_sgd", state, state.slot1.defined() ? 1 : 0);
   if (context.meta()) return;
   kernels::update_sgd(context.stream(), rule,
                       arguments(context, state, chunks, chunk_count, rates, decision));
@@ -72,7 +70,7 @@ void update_lars(Context& context, const FlatState& state, const FlatChunk* chun
                  std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
-  count(context, state, 1);
+  count(context, "update_lars", state, 1);
   if (context.meta()) return;
   kernels::update_lars(context.stream(),
                        arguments(context, state, chunks, chunk_count, rates, decision));
@@ -84,7 +82,7 @@ void update_adamw(Context& context, const AdamWRule& rule, const FlatState& stat
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
-  count(context, state, 2);
+  count(context, "update_adamw", state, 2);
   if (context.meta()) return;
   kernels::update_adamw(context.stream(), rule,
                         arguments(context, state, chunks, chunk_count, rates, decision));
@@ -97,8 +95,7 @@ void lamb_direction(Context& context, const LambRule& rule, const FlatState& sta
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
   // Weights are read; gradients and two slots are read and written.
-  context.count(0, static_cast<double>(state.weight.bytes()) * 7);
-  if (context.meta()) return;
+  if (context.counts_only("lamb_direction", static_cast<double>(state.weight.bytes()) * 7)) return;
   kernels::lamb_direction(context.stream(), rule,
                           arguments(context, state, chunks, chunk_count, rates, decision));
 }
@@ -106,7 +103,7 @@ void lamb_direction(Context& context, const LambRule& rule, const FlatState& sta
 void update_lamb(Context& context, const FlatState& state, const FlatChunk* chunks,
                  std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision) {
   expect_flat(state, state.gradient);
-  count(context, state, 0);
+  count(context, "update_lamb", state, 0);
   if (context.meta()) return;
   kernels::update_lamb(context.stream(),
                        arguments(context, state, chunks, chunk_count, rates, decision));
@@ -116,8 +113,7 @@ void update_ema(Context& context, double decay, const Tensor& weight, const Tens
                 const FlatChunk* chunks, std::int64_t chunk_count, const StepDecision* decision) {
   TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 &&
                  average.elements() == weight.elements());
-  context.count(0, static_cast<double>(weight.bytes()) * 3);
-  if (context.meta()) return;
+  if (context.counts_only("update_ema", static_cast<double>(weight.bytes()) * 3)) return;
   TRIREME_EXPECT(chunk_count == 0 ||
                  (readable(context, weight.data) && readable(context, average.data) &&
                   readable(context, chunks) && readable(context, decision)));

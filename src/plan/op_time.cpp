@@ -8,7 +8,6 @@
 #include "trireme/plan/op_time.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -48,28 +47,6 @@ double peak_of(const Machine& machine, const ops::OpCall& call, const RankShare&
   return own > 0 ? own : peak.float32;
 }
 
-/// Returns the plain op whose product a fused op computes.
-std::string_view plain_op(const ops::OpCall& call) {
-  static constexpr std::array<std::array<std::string_view, 2>, 4> fused{
-      {{"linear_add_forward", "linear_forward"},
-       {"linear_gelu_forward", "linear_forward"},
-       {"linear_backward_data_gelu", "linear_backward_data"},
-       {"convolution_statistics_forward", "convolution_forward"}}};
-  if (call.flops > 0)
-    for (const auto& [name, plain] : fused)
-      if (call.name == name) return plain;
-  return call.name;
-}
-
-/// Returns the class of an op. The part of a fused op that has no products is memory-bound.
-std::string class_of(std::string_view op, const ops::OpCall& call) {
-  if (call.flops == 0) return "memory_bound";
-  const char* pass = op.find("backward") == std::string_view::npos ? "forward" : "backward";
-  if (op.find("convolution") != std::string_view::npos) return fmt::format("convolution_{}", pass);
-  if (op.starts_with("attention")) return fmt::format("attention_{}", pass);
-  return fmt::format("product_{}", pass);
-}
-
 /// Returns the beginning of the name of a table for convolutions of this form, by the size of the
 /// im2col matrix relative to the image. The size of the image is what the other two tensors leave
 /// of the bytes. It may include an addend of the same size, which halves the ratio:
@@ -78,15 +55,17 @@ std::string class_of(std::string_view op, const ops::OpCall& call) {
 ///   3x3, stride 2     9/8 to 9/4   "strided_"; up to 4 (images of 3x3) for odd sizes above 1
 ///   3x3, stride 1     9/2 to 9     ""
 ///   7x7, stride 2     49/8 or more ""
-std::string_view convolution_form(std::string_view op, const ops::OpCall& call) {
-  if (op.find("convolution") == std::string_view::npos || call.m == 0) return "";
+std::string_view convolution_form(const ops::OpCall& call) {
+  if (call.op.kind != ops::ProductKind::convolution || call.m == 0) return "";
   const auto m = static_cast<double>(call.m), n = static_cast<double>(call.n),
              k = static_cast<double>(call.k);
   const double size = call.type == ElementType::float32 ? 4 : 2;
   double columns = m * k, others = (n * k + m * n) * size;
-  if (op.ends_with("backward_data")) columns = m * n, others = (m * k + n * k) * size;
+  if (call.op.pass == ops::ProductPass::backward_data)
+    columns = m * n, others = (m * k + n * k) * size;
   // The gradient of the weight is float32.
-  if (op.ends_with("backward_weight")) columns = n * k, others = m * k * size + m * n * 4;
+  if (call.op.pass == ops::ProductPass::backward_weight)
+    columns = n * k, others = m * k * size + m * n * 4;
   const double image = (call.bytes - others) / size;
   return columns < 1.06 * image ? "pointwise_" : columns < 4.2 * image ? "strided_" : "";
 }
@@ -165,14 +144,23 @@ double speed_of_share(const Machine& machine, const RankShare& share) {
 
 }  // namespace
 
+std::string class_of(const ops::OpCall& call) {
+  if (call.flops == 0) return "memory_bound";
+  static constexpr std::string_view kinds[] = {"product", "convolution", "attention"};
+  return fmt::format("{}_{}", kinds[static_cast<std::size_t>(call.op.kind)],
+                     call.op.pass == ops::ProductPass::forward ? "forward" : "backward");
+}
+
 const Efficiency& efficiency_of(const Machine& machine, const ops::OpCall& call,
                                 const RankShare& share) {
-  const std::string_view type = type_of(call, share), op = plain_op(call);
+  const std::string_view type = type_of(call, share),
+                         op = call.flops > 0 && !call.op.unfused.empty() ? call.op.unfused
+                                                                         : call.op.name;
   std::vector<std::string> names;
-  if (const std::string_view form = convolution_form(op, call); !form.empty())
+  if (const std::string_view form = convolution_form(call); !form.empty())
     names.push_back(fmt::format("{}{}", form, op));
   names.emplace_back(op);
-  names.push_back(class_of(op, call));
+  names.push_back(class_of(call));
   for (const std::string& name : names)
     for (const std::string_view types : {type, std::string_view("all")})
       if (const auto found = machine.efficiency.find(fmt::format("{}.{}", types, name));

@@ -135,8 +135,8 @@ class Collector {
   }
 
   void add(const ops::OpCall& call) {
-    const Key key{call.flops, call.bytes, call.products, call.m,   call.n,
-                  call.k,     call.type,  call.float8,   call.name};
+    const Key key{call.flops, call.bytes, call.products, call.m,      call.n,
+                  call.k,     call.type,  call.float8,   call.op.name};
     const auto [place, is_new] = numbers_.try_emplace(key, record_.ops.size());
     if (is_new) {
       record_.ops.push_back(call);

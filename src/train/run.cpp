@@ -185,22 +185,6 @@ std::vector<ResolvedLayout> later_rows(const Run& run) {
   return rows;
 }
 
-/// Throws InputError if the chosen device, the datasets and the deck do not fit each other.
-void validate_choices(const Run& run, Log& log) {
-  validate_precision(run.deck, describe_device(run.device));
-  if (run.validation_set) validate_subset(run.deck.evaluate, run.validation_set->info());
-  compare_meanings_of_sets(run, log);
-}
-
-/// Returns the number of reader threads of this rank. Collective.
-int choose_readers(const Run& run, const comm::Environment& environment, Log& log) {
-  const int readers = choose_reader_threads(run.deck, environment, run.device, log);
-  if (run.deck.data.workers == 0)
-    log.info("data.workers = \"auto\": {} on rank 0",
-             counted(readers, "reader thread", "reader threads"));
-  return readers;
-}
-
 /// Throws InputError or Failure if the device has too little memory for the plan, or for the plan
 /// of a later row of batch.ramp, which must not fail after hours. Warns if the host has too little.
 void validate_memory(const Run& run, const ReplicaOptions& options,
@@ -547,12 +531,17 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
   // The members above opened the datasets and resolved the layout.
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
-    validate_choices(*this, log);
+    validate_precision(deck, describe_device(device));
+    if (validation_set) validate_subset(deck.evaluate, validation_set->info());
+    compare_meanings_of_sets(*this, log);
   });
   compare_devices(mesh.world, device, log);
   const ReplicaOptions options = make_replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
-  const int readers = choose_readers(*this, environment, log);
+  const int readers = choose_reader_threads(deck, environment, device, log);
+  if (deck.data.workers == 0)
+    log.info("data.workers = \"auto\": {} on rank 0",
+             counted(readers, "reader thread", "reader threads"));
   comm::together(mesh.world, [&] {
     validate_memory(*this, options, environment, log);
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);

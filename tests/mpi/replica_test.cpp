@@ -267,8 +267,8 @@ Bubble bubble_of(PipelineKind kind, double delay, double predicted) {
   const parallel::Mesh mesh({1, 1, 4}, world());
   test::ReplicaFixture fixture(options, 1, mesh);
   fixture.replica.context().set_op_observer([delay](const ops::OpCall& call) {
-    const bool forward = call.name == "embedding_forward" || call.name == "attention_forward",
-               backward = call.name == "embedding_backward" || call.name == "attention_backward";
+    const bool forward = call.op == "embedding_forward" || call.op == "attention_forward",
+               backward = call.op == "embedding_backward" || call.op == "attention_backward";
     if (forward || backward)
       std::this_thread::sleep_for(std::chrono::duration<double>(forward ? delay : 2 * delay));
   });

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <source_location>
-#include <string_view>
 #include <utility>
 
 #include "trireme/device/device.hpp"
 #include "trireme/kernels/types.hpp"
 #include "trireme/ops/algorithm_table.hpp"
+#include "trireme/ops/op.hpp"
 #include "trireme/tensor/arena.hpp"
 
 namespace trireme::ops {
@@ -47,9 +47,9 @@ struct OpWork {
   bool float8 = false;
 };
 
-/// One call of an op: the name of its function, such as "convolution_forward", and its work.
+/// One call of an op and its work.
 struct OpCall : OpWork {
-  std::string_view name = {};
+  Op op;
 };
 using OpObserver = std::function<void(const OpCall&)>;
 
@@ -126,12 +126,15 @@ class Context {
   NarrowGradients* narrow_gradients() const { return narrow_gradients_; }
   void set_narrow_gradients(NarrowGradients* gradients) { narrow_gradients_ = gradients; }
 
-  /// Counts one op with its operations and its bytes of memory traffic, unless a CountingPause
-  /// exists. `op`: the function that calls this; an op that counts in a helper passes it on.
-  void count(const OpWork& work, const std::source_location& op = std::source_location::current());
-  void count(double flops, double bytes,
-             const std::source_location& op = std::source_location::current()) {
-    count({.flops = flops, .bytes = bytes}, op);
+  /// Counts one op with its work, or with its bytes of memory traffic alone, unless a CountingPause
+  /// exists.
+  void count(const Op& op, const OpWork& work);
+  void count(const Op& op, std::integral auto bytes) { count(op, static_cast<double>(bytes)); }
+  void count(const Op& op, double bytes) { count(op, {.bytes = bytes}); }
+  /// Counts one op. Returns whether that is all: on the meta device.
+  bool counts_only(const Op& op, auto bytes) {
+    count(op, bytes);
+    return meta();
   }
   /// Calls `observer` for each op that is counted. An empty one ends this.
   void set_op_observer(OpObserver observer) { op_observer_ = std::move(observer); }

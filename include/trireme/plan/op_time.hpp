@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "trireme/ops/context.hpp"
 #include "trireme/plan/machine.hpp"
@@ -37,6 +38,9 @@ struct RankShare {
 /// share them. Ops larger than the last cache share the node's memory bandwidth.
 /// Throws InputError if the machine has no peak for the type.
 double op_seconds(const Machine& machine, const ops::OpCall& call, const RankShare& share = {});
+
+/// Returns the class of a call. The part of a fused op that has no products is memory-bound.
+std::string class_of(const ops::OpCall& call);
 
 /// Returns the table that op_seconds() uses: the first one of type and op, op of all types, type
 /// and class, class of all types.

@@ -94,11 +94,10 @@ TEST(MicroBatchPass, DropoutIsOffInEvaluation) {
 }
 
 /// Returns the calls of ops of this name in a forward and backward, and in an evaluation.
-std::array<int, 2> calls_of(std::string_view name, const ModelFixtureOptions& options) {
+std::array<int, 2> calls_of(ops::Op op, const ModelFixtureOptions& options) {
   ModelFixture fixture(options);
   int calls = 0;
-  fixture.context.set_op_observer(
-      [&](const ops::OpCall& call) { calls += call.name == name ? 1 : 0; });
+  fixture.context.set_op_observer([&](const ops::OpCall& call) { calls += call.op == op ? 1 : 0; });
   fixture.gradients();
   const int training = std::exchange(calls, 0);
   fixture.evaluate();

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "machine_tables.hpp"
+#include "trireme/ops/op.hpp"
 
 namespace trireme::plan {
 namespace {
@@ -22,6 +23,19 @@ class Collector final : public keys::Visitor {
   void field(const keys::Key& key, const keys::Field&) override { names.insert(key.name); }
   std::set<std::string> names;
 };
+
+TEST(MachineKeys, TablesOfEfficiencyAreForOpsOfTheListOrClasses) {
+  std::set<std::string> known{"memory_bound"};
+  for (const ops::OpEntry& op : ops::op_list) {
+    known.emplace(op.name);
+    for (const char* form : {"pointwise_", "strided_"})
+      if (op.kind == ops::ProductKind::convolution) known.insert(form + std::string(op.name));
+  }
+  for (const char* kind : {"product", "convolution", "attention"})
+    for (const char* pass : {"_forward", "_backward"}) known.insert(std::string(kind) + pass);
+  for (const std::string& name : efficiency_names())
+    EXPECT_TRUE(known.contains(name.substr(name.find('.') + 1))) << name;
+}
 
 TEST(MachineKeys, ThePageOfTheFormatNamesEveryKey) {
   std::ifstream file(TRIREME_DOCS "/reference/machine_files.md");

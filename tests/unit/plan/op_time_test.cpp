@@ -32,7 +32,7 @@ Machine small_gpu() {
 
 ops::OpCall product(std::int64_t m, std::int64_t n, std::int64_t k) {
   ops::OpCall call;
-  call.name = "linear_forward";
+  call.op = "linear_forward";
   call.products = 1;
   call.m = m, call.n = n, call.k = k;
   call.flops = 2.0 * static_cast<double>(m * n * k);
@@ -41,9 +41,9 @@ ops::OpCall product(std::int64_t m, std::int64_t n, std::int64_t k) {
 }
 
 /// An op without products that moves `bytes`.
-ops::OpCall transfer(const char* name, double bytes) {
+ops::OpCall transfer(ops::Op op, double bytes) {
   ops::OpCall call;
-  call.name = name;
+  call.op = op;
   call.bytes = bytes;
   return call;
 }
@@ -129,13 +129,13 @@ TEST(OpTime, OpsTakeTheirOwnTableThenThatOfTheirClass) {
   const auto named = [&](const char* name) { return &machine.efficiency.at(name); };
   ops::OpCall call = product(8, 8, 8);
   EXPECT_EQ(table(call), named("all.product_forward"));
-  call.name = "linear_backward_weight";
+  call.op = "linear_backward_weight";
   EXPECT_EQ(table(call), named("all.product_backward"));
-  call.name = "attention_backward";
+  call.op = "attention_backward";
   EXPECT_EQ(table(call), named("all.attention_backward"));
   machine.efficiency["all.linear_forward"].compute = 0.5;
   machine.efficiency["bfloat16.linear_forward"].compute = 0.5;
-  call.name = "linear_gelu_forward";
+  call.op = "linear_gelu_forward";
   EXPECT_EQ(table(call), named("all.linear_forward"));
   call.type = ElementType::bfloat16;
   EXPECT_EQ(table(call), named("bfloat16.linear_forward"));
@@ -150,31 +150,32 @@ TEST(OpTime, KernelsOfOnePixelAndStridesHaveTheirOwnTables) {
       machine.efficiency[std::string("all.") + form + "convolution_" + pass].compute = 0.5;
   // 10 images of `side` pixels, 32 to 64 channels. Returns whether the call has a table of this
   // form.
-  const auto is_form = [&](const char* form, const char* pass, std::int64_t kernel,
-                           std::int64_t stride, std::int64_t side, bool addend) {
+  const auto is_form = [&](const char* form, ops::Op op, std::int64_t kernel, std::int64_t stride,
+                           std::int64_t side, bool addend) {
     const std::int64_t image = 10 * side * side, result = (side + stride - 1) / stride,
                        pixels = 10 * result * result, patch = 32 * kernel * kernel;
     ops::OpCall call;
-    const std::string name = std::string("convolution_") + pass;
-    call.name = name;
+    call.op = op;
     call.flops = 1;
-    const bool data = name.ends_with("data"), weight = name.ends_with("weight");
+    const bool data = op.pass == ops::ProductPass::backward_data,
+               weight = op.pass == ops::ProductPass::backward_weight;
     call.m = weight ? 64 : pixels;
     call.n = data || weight ? patch : 64;
     call.k = data ? 64 : weight ? pixels : patch;
     call.bytes =
         4.0 * static_cast<double>(image * 32 * (data && addend ? 2 : 1) + pixels * 64 + patch * 64);
     return &efficiency_of(machine, call) ==
-           &machine.efficiency.at(std::string("all.") + form + name);
+           &machine.efficiency.at(fmt::format("all.{}{}", form, op.name));
   };
-  for (const char* pass : {"forward", "backward_data", "backward_weight"})
+  for (const ops::Op pass : {ops::Op("convolution_forward"), ops::Op("convolution_backward_data"),
+                             ops::Op("convolution_backward_weight")})
     for (const bool addend : {false, true})
       for (const std::int64_t side : {2, 3, 5, 7, 8, 28, 56}) {
-        EXPECT_TRUE(is_form("pointwise_", pass, 1, 1, side, addend)) << pass << side;
-        EXPECT_TRUE(is_form("pointwise_", pass, 1, 2, side, addend)) << pass << side;
-        EXPECT_TRUE(is_form("strided_", pass, 3, 2, side, addend)) << pass << side;
-        EXPECT_TRUE(is_form("", pass, 3, 1, side, addend)) << pass << side;
-        EXPECT_TRUE(is_form("", pass, 7, 2, side, addend)) << pass << side;
+        EXPECT_TRUE(is_form("pointwise_", pass, 1, 1, side, addend)) << pass.name << side;
+        EXPECT_TRUE(is_form("pointwise_", pass, 1, 2, side, addend)) << pass.name << side;
+        EXPECT_TRUE(is_form("strided_", pass, 3, 2, side, addend)) << pass.name << side;
+        EXPECT_TRUE(is_form("", pass, 3, 1, side, addend)) << pass.name << side;
+        EXPECT_TRUE(is_form("", pass, 7, 2, side, addend)) << pass.name << side;
       }
 }
 

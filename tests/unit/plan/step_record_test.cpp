@@ -41,7 +41,7 @@ TEST(StepRecord, KnowsTheShapeOfEveryProduct) {
   const StepRecord record = record_step(test::small_resnet(18, 8), {}, 0, DeviceKind::cpu);
   for (const ops::OpCall& op : record.ops) {
     if (op.flops == 0) continue;
-    EXPECT_EQ(op.flops, 2.0 * op.products * op.m * op.n * op.k) << op.name;
+    EXPECT_EQ(op.flops, 2.0 * op.products * op.m * op.n * op.k) << op.op.name;
   }
 }
 
@@ -50,7 +50,7 @@ TEST(StepRecord, OpsWithProductsHaveNamesOfAClass) {
   std::set<std::string> names;
   for (const train::ReplicaOptions& options : {test::small_resnet(), test::small_gpt()})
     for (const ops::OpCall& op : record_step(options, {}, 0, DeviceKind::cpu).ops)
-      if (op.flops > 0) names.emplace(op.name);
+      if (op.flops > 0) names.emplace(op.op.name);
   const std::set<std::string> expected{"attention_backward",        "attention_forward",
                                        "convolution_backward_data", "convolution_backward_weight",
                                        "convolution_forward",       "linear_backward_data",
@@ -97,7 +97,7 @@ std::vector<NamedEvent> events_of(const StepRecord& record) {
     const Event& event = record.events[i];
     NamedEvent named{.kind = event.kind, .name = ""};
     if (event.kind == Event::Kind::op) {
-      named.name = record.ops[event.index].name;
+      named.name = record.ops[event.index].op.name;
       named.size = record.ops[event.index].flops;
     } else if (event.kind == Event::Kind::call) {
       const StepRecord::Call& call = record.calls[event.index];

@@ -21,7 +21,7 @@ class Step {
   Step& backward(int micro_batch) { return add(Event::Kind::backward, micro_batch); }
   Step& update() { return add(Event::Kind::update, 0); }
   Step& op(double seconds) {
-    record.ops.push_back({{.flops = seconds}, "op"});
+    record.ops.push_back({{.flops = seconds}, {}});
     record.counts.push_back(1);
     return add(Event::Kind::op, record.ops.size() - 1);
   }

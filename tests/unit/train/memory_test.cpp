@@ -410,7 +410,7 @@ struct Work {
 Work work_of(const ReplicaOptions& options, DeviceKind target) {
   Work work;
   Replica::measure(options, {}, 0, target, {.op = [&](const ops::OpCall& call) {
-                     work.bytes[std::string(call.name)] += call.bytes;
+                     work.bytes[std::string(call.op.name)] += call.bytes;
                      work.flops += call.flops;
                    }});
   return work;
