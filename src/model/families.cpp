@@ -29,13 +29,17 @@ const Family& family_of(const ModelOptions& options) {
 
 namespace {
 
-/// Returns `kind = ` and the words of some families.
+/// Adds a family to a condition, as in `kind = "resnet" or "gpt"`.
+void add_word(std::string& text, const Family& family) {
+  text += fmt::format("{}\"{}\"", text.empty() ? "kind = " : " or ", family.word);
+}
+
+/// Returns the condition of the families with a property.
 template <class Property>
 std::string kinds(const Property& property) {
   std::string text;
   for (const Family* family : families())
-    if (property(*family))
-      text += fmt::format("{}\"{}\"", text.empty() ? "kind = " : " or ", family->word);
+    if (property(*family)) add_word(text, *family);
   return text;
 }
 
@@ -76,16 +80,13 @@ class KeyVisitor final : public Visitor {
   Visit visit_;
 };
 
-/// Returns the condition of each key of a family, as in `kind = "resnet" or "gpt"`.
+/// Returns the condition of each key of a family.
 const std::map<std::string, std::string>& conditions() {
   static const std::map<std::string, std::string> texts = [] {
     std::map<std::string, std::string> found;
     for (const Family* family : families()) {
       ModelOptions options;
-      KeyVisitor collect([&](const Key& key, const Field&) {
-        std::string& text = found[key.name];
-        text += fmt::format("{}\"{}\"", text.empty() ? "kind = " : " or ", family->word);
-      });
+      KeyVisitor collect([&](const Key& key, const Field&) { add_word(found[key.name], *family); });
       family->visit(collect, options);
     }
     return found;

@@ -27,7 +27,7 @@ using ShapeInFile = std::function<Shape(const std::vector<std::string>& names, i
 
 /// A family of models: the one place that knows its word in decks, and its answers to everything
 /// that other code asks about a kind of model. A new family is a folder of src/model and a line in
-/// families().
+/// families(). The answers that have a default are those of a model of images.
 struct Family {
   ModelKind kind;
   /// The value of model.kind.
@@ -48,9 +48,10 @@ struct Family {
   /// Visits its keys of [model]. A key of several families has the same name in each.
   void (*visit)(keys::Visitor&, ModelOptions&);
   /// Sets the options whose default depends on others.
-  void (*fill_in_defaults)(ModelOptions&, const keys::Reader&);
+  void (*fill_in_defaults)(ModelOptions&, const keys::Reader&) = [](ModelOptions&,
+                                                                    const keys::Reader&) {};
   /// Adds a mistake for each pair of its keys that contradict each other.
-  void (*check)(const ModelOptions&, keys::Reader&);
+  void (*check)(const ModelOptions&, keys::Reader&) = [](const ModelOptions&, keys::Reader&) {};
   /// Returns the model in words, as in "resnet, depth 8, width 16".
   std::string (*describe)(const ModelOptions&);
   /// Returns why the model has no batch norm, with the key that decides; none if it has.
@@ -59,13 +60,19 @@ struct Family {
   /// key that decides.
   std::optional<BrokenRule> (*broken_joined_norms_rule)(const ModelOptions&);
   /// Returns the length of a sample in tokens; 0 for images.
-  std::int64_t (*context)(const ModelOptions&);
+  std::int64_t (*context)(const ModelOptions&) = [](const ModelOptions&) {
+    return std::int64_t{0};
+  };
   /// Returns the number of different tokens; 0: taken from the data.
-  std::int64_t (*vocabulary)(const ModelOptions&);
+  std::int64_t (*vocabulary)(const ModelOptions&) = [](const ModelOptions&) {
+    return std::int64_t{0};
+  };
   /// Sets the number of different tokens. No effect for images.
-  void (*set_vocabulary)(ModelOptions&, std::int64_t);
+  void (*set_vocabulary)(ModelOptions&, std::int64_t) = [](ModelOptions&, std::int64_t) {};
   /// Returns the largest tensor group that can split the layers.
-  std::int64_t (*max_tensor_size)(const ModelOptions&);
+  std::int64_t (*max_tensor_size)(const ModelOptions&) = [](const ModelOptions&) {
+    return std::int64_t{1};
+  };
   /// Returns the shape of a batch of one sample, and the number of classes, from the tensors of a
   /// file with the names of docs/reference/tensor_names.md.
   FileSizes (*sizes_in)(const ModelOptions&, const ShapeInFile&);

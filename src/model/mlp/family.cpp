@@ -59,15 +59,9 @@ const Family mlp_family{
     .flattens = true,
     .size_advice = "smaller model.widths",
     .visit = visit_mlp,
-    .fill_in_defaults = [](ModelOptions&, const Reader&) {},
-    .check = [](const ModelOptions&, Reader&) {},
     .describe = [](const ModelOptions&) { return std::string("mlp"); },
     .missing_batch_norm = no_batch_norm,
     .broken_joined_norms_rule = no_joined_norms,
-    .context = [](const ModelOptions&) { return std::int64_t{0}; },
-    .vocabulary = [](const ModelOptions&) { return std::int64_t{0}; },
-    .set_vocabulary = [](ModelOptions&, std::int64_t) {},
-    .max_tensor_size = [](const ModelOptions&) { return std::int64_t{1}; },
     .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
       const std::string last = fmt::format("layers.{}.weight", options.mlp.widths.size());
       return {{1, 1, 1, shape_of({"layers.0.weight"}, 2)[1]}, shape_of({last}, 2)[0]};

@@ -72,8 +72,6 @@ const Family resnet_family{
     .flattens = false,
     .size_advice = "a smaller model.width",
     .visit = visit_resnet,
-    .fill_in_defaults = [](ModelOptions&, const Reader&) {},
-    .check = [](const ModelOptions&, Reader&) {},
     .describe =
         [](const ModelOptions& options) {
           return fmt::format("resnet, depth {}, width {}", options.resnet.depth,
@@ -81,10 +79,6 @@ const Family resnet_family{
         },
     .missing_batch_norm = missing_batch_norm,
     .broken_joined_norms_rule = broken_joined_norms_rule,
-    .context = [](const ModelOptions&) { return std::int64_t{0}; },
-    .vocabulary = [](const ModelOptions&) { return std::int64_t{0}; },
-    .set_vocabulary = [](ModelOptions&, std::int64_t) {},
-    .max_tensor_size = [](const ModelOptions&) { return std::int64_t{1}; },
     .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
       // no parameter depends on it
       const std::int64_t pixels = options.resnet.stem == ResnetStem::imagenet ? 224 : 32;

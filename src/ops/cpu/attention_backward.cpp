@@ -194,17 +194,12 @@ std::int64_t attention_backward_bytes(const Attention& a) {
   return workspace_bytes<BackwardScratch>(a);
 }
 
-template <>
-void attention_backward(const Attention& a, const AttentionBackward<float>& t, void* workspace) {
-  backward<FloatProducts>(a, t, workspace);
+template <class T>
+void attention_backward(const Attention& a, const AttentionBackward<T>& t, void* workspace) {
+  with_products<T>([&]<class Products>(Products) { backward<Products>(a, t, workspace); });
 }
-template <>
-void attention_backward(const Attention& a, const AttentionBackward<BFloat16>& t, void* workspace) {
-  with_bfloat16_products([&]<class Products>(Products) { backward<Products>(a, t, workspace); });
-}
-template <>
-void attention_backward(const Attention& a, const AttentionBackward<Float16>& t, void* workspace) {
-  backward<FloatProducts>(a, t, workspace);
-}
+template void attention_backward(const Attention&, const AttentionBackward<float>&, void*);
+template void attention_backward(const Attention&, const AttentionBackward<BFloat16>&, void*);
+template void attention_backward(const Attention&, const AttentionBackward<Float16>&, void*);
 
 }  // namespace trireme::ops::cpu

@@ -195,17 +195,12 @@ std::int64_t attention_forward_bytes(const Attention& a) {
   return workspace_bytes<ForwardScratch>(a);
 }
 
-template <>
-void attention_forward(const Attention& a, const AttentionForward<float>& t, void* workspace) {
-  forward<FloatProducts>(a, t, workspace);
+template <class T>
+void attention_forward(const Attention& a, const AttentionForward<T>& t, void* workspace) {
+  with_products<T>([&]<class Products>(Products) { forward<Products>(a, t, workspace); });
 }
-template <>
-void attention_forward(const Attention& a, const AttentionForward<BFloat16>& t, void* workspace) {
-  with_bfloat16_products([&]<class Products>(Products) { forward<Products>(a, t, workspace); });
-}
-template <>
-void attention_forward(const Attention& a, const AttentionForward<Float16>& t, void* workspace) {
-  forward<FloatProducts>(a, t, workspace);
-}
+template void attention_forward(const Attention&, const AttentionForward<float>&, void*);
+template void attention_forward(const Attention&, const AttentionForward<BFloat16>&, void*);
+template void attention_forward(const Attention&, const AttentionForward<Float16>&, void*);
 
 }  // namespace trireme::ops::cpu

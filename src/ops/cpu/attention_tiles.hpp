@@ -225,6 +225,15 @@ auto with_bfloat16_products(const Run& run) {
 #endif
 }
 
+/// The same for tensors of type T.
+template <class T, class Run>
+void with_products(const Run& run) {
+  if constexpr (std::is_same_v<T, BFloat16>)
+    with_bfloat16_products(run);
+  else
+    run(FloatProducts());
+}
+
 /// Returns the workspace of all threads, for tensors of any type. AMX and dot products need the
 /// same, so a plan remains valid on every processor that runs this build. FloatProducts pads widths
 /// less, so builds without bfloat16 instructions may need less.
