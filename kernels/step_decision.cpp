@@ -90,14 +90,15 @@ struct DecideStep {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t, const Group& group) const {
     for (std::int64_t i = group.first(); i < args.tensors; i += group.step()) {
-      if (args.rates[i].is_statistic != 0) continue;
+      if (args.rates[i].rule == statistic_rule) continue;
+      const RuleDecays& rule = args.rules[args.rates[i].rule];
       args.rates[i].rate = args.rates[i].rate_ratio * args.learning_rate;
-      args.rates[i].momentum = args.momentum;
+      args.rates[i].momentum = rule.momentum;
       // The leader changes the decision after the sum below, for which it waits for all threads.
       const auto update =
           static_cast<double>(args.decision->update_count + 1 - args.rates[i].updates_before);
-      args.rates[i].bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
-      args.rates[i].bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
+      args.rates[i].bias_correction1 = static_cast<float>(1 - pow(rule.beta1, update));
+      args.rates[i].bias_correction2 = static_cast<float>(1 - pow(rule.beta2, update));
     }
     const PartialSquareSums gradient = args.gradient;
     const Sums<1> weights = group.add_in_double(

@@ -33,7 +33,7 @@ ARROWS = {
     "monitor": "base keys device io".split(),
     "checkpoint": "base keys device io comm tensor parallel".split(),
     "data": "base keys device io comm tensor kernels ops".split(),
-    "optim": "base keys device tensor ops parallel".split(),
+    "optim": "base keys device tensor kernels ops parallel".split(),
     "model": "base keys device tensor ops parallel".split(),
     "deck": "base keys device tensor parallel monitor checkpoint data optim model".split(),
     "train": (

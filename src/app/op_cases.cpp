@@ -30,6 +30,7 @@
 #include "trireme/ops/row_norm.hpp"
 #include "trireme/ops/softmax_loss.hpp"
 #include "trireme/ops/update.hpp"
+#include "trireme/optim/rule.hpp"
 
 namespace trireme::app {
 namespace {
@@ -221,46 +222,34 @@ void add_preparation(std::vector<OpCase>& cases, DType type, std::int64_t images
 /// Flat buffers, updated in chunks of the size that runs use.
 void add_updates(std::vector<OpCase>& cases, DType type, std::int64_t elements) {
   constexpr std::int64_t chunk_elements = 16384;
-  struct State {
-    ops::FlatState flat;
-    const ops::FlatChunk* chunks;
-    std::int64_t count;
-    const ops::TensorRates* rates;
-    const ops::StepDecision* decision;
+  const auto add = [&](const ops::UpdatePass& pass) {
+    cases.push_back({std::string(pass.op.name), [=](OpMemory& f) -> Work {
+                       ops::WindowState s;
+                       s.weight = f.ones(DType::float32, {elements});
+                       s.gradient = f.ones(DType::float32, {elements});
+                       for (int slot = 0; slot < pass.slots; ++slot)
+                         s.slots[slot] = f.ones(DType::float32, {elements});
+                       const std::int64_t bytes = size_of(type);
+                       s.working = f.make(DType::uint8, {bytes * elements});
+                       s.elements = elements;
+                       s.working_bytes = bytes * elements;
+                       std::vector<ops::FlatChunk> chunks;
+                       for (std::int64_t begin = 0; begin < elements; begin += chunk_elements)
+                         chunks.push_back(
+                             {begin,
+                              static_cast<std::int32_t>(std::min(chunk_elements, elements - begin)),
+                              0, ops::element_type(type), bytes * begin});
+                       s.chunk_count = static_cast<std::int64_t>(chunks.size());
+                       s.chunks = f.placed(chunks);
+                       s.rates = f.placed(std::vector<ops::TensorRates>{{1e-3f, 0.1f, 1, 0, 0.9f}});
+                       s.decision = f.placed(std::vector<ops::StepDecision>{{1, 1, 0.1f, 0.1f}});
+                       return [&f, s, pass] { update(f.context, pass, {}, s); };
+                     }});
   };
-  const auto add = [&](const char* name, int slots, auto run) {
-    cases.push_back(
-        {name, [=](OpMemory& f) -> Work {
-           State s{};
-           for (Tensor* t : {&s.flat.weight, &s.flat.gradient, &s.flat.slot1, &s.flat.slot2})
-             if (t != &s.flat.slot2 || slots > 1) *t = f.ones(DType::float32, {elements});
-           const std::int64_t bytes = size_of(type);
-           s.flat.working = f.make(DType::uint8, {bytes * elements});
-           s.flat.working_bytes = bytes * elements;
-           std::vector<ops::FlatChunk> chunks;
-           for (std::int64_t begin = 0; begin < elements; begin += chunk_elements)
-             chunks.push_back(
-                 {begin, static_cast<std::int32_t>(std::min(chunk_elements, elements - begin)), 0,
-                  ops::element_type(type), bytes * begin});
-           s.count = static_cast<std::int64_t>(chunks.size());
-           s.chunks = f.placed(chunks);
-           s.rates = f.placed(std::vector<ops::TensorRates>{{1e-3f, 0.1f, 1, 0, 0.9f}});
-           s.decision = f.placed(std::vector<ops::StepDecision>{{1, 1, 0.1f, 0.1f}});
-           return [&f, s, run] { run(f.context, s); };
-         }});
-  };
-  add("update_sgd", 1, [](ops::Context& c, const State& s) {
-    update_sgd(c, ops::SgdRule{false}, s.flat, s.chunks, s.count, s.rates, s.decision);
-  });
-  add("update_lars", 1, [](ops::Context& c, const State& s) {
-    update_lars(c, s.flat, s.chunks, s.count, s.rates, s.decision);
-  });
-  add("update_adamw", 2, [](ops::Context& c, const State& s) {
-    update_adamw(c, {}, s.flat, s.chunks, s.count, s.rates, s.decision);
-  });
-  add("lamb_direction", 2, [](ops::Context& c, const State& s) {
-    lamb_direction(c, {}, s.flat, s.chunks, s.count, s.rates, s.decision);
-  });
+  // A step along a direction, which reads no slots, moves its data as a copy does.
+  for (const optim::UpdateRule* rule : optim::rules())
+    for (const ops::UpdatePass& pass : {rule->direction, rule->step})
+      if (pass.slots > 0) add(pass);
   constexpr std::int64_t row = 256;
   cases.push_back({"row_square_sums", [=](OpMemory& f) -> Work {
                      const Tensor flat = f.ones(DType::float32, {elements}),

@@ -56,7 +56,7 @@ std::string draw_schedule(const deck::Deck& deck, const train::ResolvedLayout& l
                                  layout.scale);
   // Runs of less than an epoch are drawn over their steps.
   const bool over_steps = layout.scale.samples_after(total) < layout.scale.samples_per_epoch;
-  const bool has_momentum = deck.schedule.varies_momentum(deck.optimizer.kind),
+  const bool has_momentum = deck.schedule.varies_momentum(*deck.optimizer.rule),
              has_ramp = !layout.scale.rows.empty();
   monitor::PlotPanel rates{.label = "learning rate", .points = {}},
       momentum{.label = "momentum", .points = {}}, batch{.label = "samples a step", .points = {}};

@@ -137,8 +137,8 @@ FileOffsets create_layout(const std::string& temporary, std::span<const TensorSl
     const io::Hdf5Dataset dataset = file.create_dataset(slices[i].path, io::Hdf5Number::float32,
                                                         std::span(shape.begin(), shape.end()));
     file.write_attribute(slices[i].path, "digest", plan.digests[i]);
-    if (const std::optional<std::string> name = weight_of_moment(slices[i].path)) {
-      const auto found = plan.info.updates_before.find(*name);
+    if (slices[i].counts_updates) {
+      const auto found = plan.info.updates_before.find(slices[i].spec->name);
       if (found != plan.info.updates_before.end())
         file.write_attribute(slices[i].path, "updates_before", found->second);
     }

@@ -31,6 +31,11 @@ namespace {
 // The groups of the file that contain tensors.
 constexpr const char* tensor_groups[] = {"buffers", "ema", "model", "optimizer"};
 
+/// Returns the name of the weight of a tensor optimizer/<slot>/<weight>.
+std::string weight_of_slot(const std::string& path) {
+  return path.substr(path.find('/', path.find('/') + 1) + 1);
+}
+
 /// Returns a count that is stored as an attribute; 0 if it is missing. Throws InputError if it is
 /// negative.
 std::int64_t read_count(const io::Hdf5Index& file, const std::string& name,
@@ -286,12 +291,6 @@ std::shared_ptr<const io::Hdf5Index> index_on_all_ranks(
 
 }  // namespace
 
-std::optional<std::string> weight_of_moment(const std::string& tensor_path) {
-  for (const std::string_view slot : {"optimizer/exp_avg/", "optimizer/exp_avg_sq/"})
-    if (tensor_path.starts_with(slot)) return tensor_path.substr(slot.size());
-  return std::nullopt;
-}
-
 void reject_folder(const std::string& path) {
   // A path that cannot be examined cannot be opened either; that error names the reason.
   std::error_code ignored;
@@ -316,10 +315,9 @@ Contents read_contents(const io::Hdf5Index& file) {
   if (file.has("classes")) contents.info.classes = file.strings("classes");
   for (const std::string& tensor : tensor_paths(file)) {
     contents.tensors.push_back(entry_of(file, tensor));
-    if (const std::optional<std::string> name = weight_of_moment(tensor)) {
-      const std::int64_t before = read_count(file, "updates_before", tensor);
-      if (before > 0) contents.info.updates_before[*name] = before;
-    }
+    if (!tensor.starts_with("optimizer/")) continue;
+    const std::int64_t before = read_count(file, "updates_before", tensor);
+    if (before > 0) contents.info.updates_before[weight_of_slot(tensor)] = before;
   }
   return contents;
 }

@@ -172,7 +172,7 @@ void visit(Visitor& v, Deck& deck) {
   parallel::visit_keys(v, deck.parallel);
   visit_precision(v, deck.precision);
   optim::visit_keys(v, deck.schedule, deck.optimizer);
-  optim::visit_keys(v, deck.optimizer.kind, deck.schedule);
+  optim::visit_keys(v, *deck.optimizer.rule, deck.schedule);
   v.table("evaluate");
   v.field({"every",
            "Sets the interval between evaluations on data.validation, as in \"1 epoch\".",

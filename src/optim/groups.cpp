@@ -136,10 +136,22 @@ std::string describe_groups(const std::vector<ParameterGroup>& groups, const Par
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-void freeze(const std::vector<ParameterGroup>& groups, ParameterList& list) {
-  for (std::size_t index = 0; index < list.entries().size(); ++index)
-    if (is_frozen(groups, list.entries()[index].spec))
-      list.freeze({static_cast<std::int32_t>(index)});
+const RuleOptions& rule_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec) {
+  const ParameterGroup* group = group_of(options.groups, spec);
+  return group != nullptr && group->rule ? *group->rule : options;
+}
+
+void prepare(const OptimizerOptions& options, ParameterList& list) {
+  for (std::size_t index = 0; index < list.entries().size(); ++index) {
+    const parallel::ParameterSpec& spec = list.entries()[index].spec;
+    const parallel::ParameterId id{static_cast<std::int32_t>(index)};
+    if (is_frozen(options.groups, spec)) {
+      list.freeze(id);
+    } else if (spec.role == parallel::Role::weight &&
+               rule_of(options, spec).rule->scope == RuleScope::matrix) {
+      list.set_atom(id, parallel::Atom::tensor);
+    }
+  }
 }
 
 }  // namespace trireme::optim

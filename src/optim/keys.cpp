@@ -10,6 +10,10 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -19,21 +23,44 @@ namespace trireme::optim {
 
 using namespace keys;
 
+namespace {
+
+/// The texts of a key that belongs to some rules.
+struct RuleKeyTexts {
+  std::string meaning, condition;
+};
+
+/// Visits keys that belong to some rules. Their texts name these rules.
+class RuleKeys {
+ public:
+  RuleKeys(Visitor& visitor, const UpdateRule& rule) : visitor_(visitor), rule_(rule) {}
+  /// `meaning`: as in Key, after the words of the rules.
+  void visit(const char* name, const char* meaning, const Field& field) {
+    static std::map<std::string, RuleKeyTexts> texts;  // as long as the program: Key points there
+    RuleKeyTexts& text = texts[name];
+    if (text.meaning.empty())
+      text = {fmt::format("{}: {}", rule_words(name, "", ", ", ", "), meaning),
+              "kind = " + rule_words(name, "\"", ", ", " or ")};
+    visitor_.field({name,
+                    text.meaning.c_str(),
+                    {rule_.has_key(name), text.condition.c_str(), "optimizer.kind"}},
+                   field);
+  }
+
+ private:
+  Visitor& visitor_;
+  const UpdateRule& rule_;
+};
+
+}  // namespace
+
 void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& optimizer) {
   v.table("optimizer");
-  v.field({"kind", "Selects the optimizer: sgd, adamw, lars or lamb."},
-          choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd},
-                                                 {"adamw", OptimizerKind::adamw},
-                                                 {"lars", OptimizerKind::lars},
-                                                 {"lamb", OptimizerKind::lamb}}));
-  const bool is_sgd = optimizer.kind == OptimizerKind::sgd,
-             is_lars = optimizer.kind == OptimizerKind::lars;
-  const AppliesTo with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\"", "optimizer.kind"},
-      sgd{is_sgd, "kind = \"sgd\"", "optimizer.kind"},
-      lars{is_lars, "kind = \"lars\"", "optimizer.kind"};
-  const AppliesTo adaptive{
-      optimizer.kind == OptimizerKind::adamw || optimizer.kind == OptimizerKind::lamb,
-      "kind = \"adamw\" or \"lamb\"", "optimizer.kind"};
+  static const std::string meaning =
+      fmt::format("Selects the optimizer: {}.", rule_words("", "", ", ", " or "));
+  std::vector<std::pair<std::string, const UpdateRule*>> words;
+  for (const UpdateRule* rule : rules()) words.emplace_back(rule->word, rule);
+  v.field({"kind", meaning.c_str()}, choice<const UpdateRule*>(optimizer.rule, std::move(words)));
   v.field(
       {"weight_decay",
        "Sets the weight decay, which is not applied to biases and norms unless decay_all = true."},
@@ -42,25 +69,22 @@ void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& o
            "Applies weight decay to biases and norm parameters too.",
            {optimizer.weight_decay > 0, "weight_decay > 0", "optimizer.weight_decay"}},
           flag(optimizer.decay_all));
+  RuleKeys of_rules(v, *optimizer.rule);
   // schedule.momentum takes its place with one-cycle. While the deck is read the schedule is not
   // known yet: a contradiction refuses the key then.
-  v.field({"momentum", "sgd, lars: sets the momentum, from 0 to below 1.", with_momentum},
-          left_out_if(schedule.varies_momentum(optimizer.kind),
-                      real(optimizer.momentum, half_open(0, 1))));
-  v.field({"nesterov", "sgd: uses Nesterov's form of momentum.", sgd}, flag(optimizer.nesterov));
-  v.field({"trust_coefficient", "lars: sets the factor of the trust ratio of each tensor.", lars},
-          real(optimizer.trust_coefficient, above(0)));
-  v.field(
-      {"beta1", "adamw, lamb: sets the decay of the gradient's running mean, from 0 to below 1.",
-       adaptive},
-      real(optimizer.beta1, half_open(0, 1)));
-  v.field({"beta2",
-           "adamw, lamb: sets the decay of the squared gradient's running mean, from 0 to below 1.",
-           adaptive},
-          real(optimizer.beta2, half_open(0, 1)));
-  v.field({"epsilon", "adamw, lamb: sets the number that is added to the denominator of an update.",
-           adaptive},
-          real(optimizer.epsilon, above(0)));
+  of_rules.visit("momentum", "sets the momentum, from 0 to below 1.",
+                 left_out_if(schedule.varies_momentum(*optimizer.rule),
+                             real(optimizer.momentum, half_open(0, 1))));
+  of_rules.visit("nesterov", "uses Nesterov's form of momentum.", flag(optimizer.nesterov));
+  of_rules.visit("trust_coefficient", "sets the factor of the trust ratio of each tensor.",
+                 real(optimizer.trust_coefficient, above(0)));
+  of_rules.visit("beta1", "sets the decay of the gradient's running mean, from 0 to below 1.",
+                 real(optimizer.beta1, half_open(0, 1)));
+  of_rules.visit("beta2",
+                 "sets the decay of the squared gradient's running mean, from 0 to below 1.",
+                 real(optimizer.beta2, half_open(0, 1)));
+  of_rules.visit("epsilon", "sets the number that is added to the denominator of an update.",
+                 real(optimizer.epsilon, above(0)));
   v.field({"clip_value",
            "Clips every element of the gradient to this magnitude, before clip_norm; 0 turns it "
            "off."},
@@ -78,7 +102,7 @@ void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& o
           parameter_groups(optimizer.groups));
 }
 
-void visit_keys(Visitor& v, OptimizerKind optimizer, ScheduleOptions& schedule) {
+void visit_keys(Visitor& v, const UpdateRule& rule, ScheduleOptions& schedule) {
   v.table("schedule");
   v.field({"kind",
            "Selects the course of the learning rate: constant, cosine, step, exponential, "
@@ -172,11 +196,14 @@ void visit_keys(Visitor& v, OptimizerKind optimizer, ScheduleOptions& schedule) 
   v.field({"peak_at", "one-cycle: sets the part of the schedule after which the peak is reached.",
            one_cycle},
           real(schedule.peak_at, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
+  static const RuleKeyTexts momentum{
+      fmt::format("one-cycle with {}: sets the momentum at the peak and at both ends, in place of "
+                  "optimizer.momentum.",
+                  rule_words("momentum", "", ", ", " or ")),
+      "kind = \"one-cycle\" with optimizer.kind = " + rule_words("momentum", "\"", ", ", " or ")};
   v.field({"momentum",
-           "one-cycle with sgd or lars: sets the momentum at the peak and at both ends, in place "
-           "of optimizer.momentum.",
-           {schedule.varies_momentum(optimizer),
-            "kind = \"one-cycle\" with optimizer.kind = \"sgd\" or \"lars\"",
+           momentum.meaning.c_str(),
+           {schedule.varies_momentum(rule), momentum.condition.c_str(),
             one_cycle.is_met ? "optimizer.kind" : "schedule.kind"}},
           number_pair(schedule.momentum_range, half_open(0, 1)));
   v.field({"metric",
@@ -246,7 +273,7 @@ void check_kind(const ScheduleOptions& schedule, Reader& reader) {
 /// Requires one source of the momentum, and one that Nesterov's form can use.
 void check_momentum(const ScheduleOptions& schedule, const OptimizerOptions& optimizer,
                     Reader& reader) {
-  if (!reader.any_wrong({"schedule.kind"}) && schedule.varies_momentum(optimizer.kind) &&
+  if (!reader.any_wrong({"schedule.kind"}) && schedule.varies_momentum(*optimizer.rule) &&
       reader.is_set("optimizer.momentum") &&
       !reader.any_wrong({"optimizer.momentum", "optimizer.kind"}))
     reader.add_mistake("optimizer.momentum",
@@ -254,7 +281,7 @@ void check_momentum(const ScheduleOptions& schedule, const OptimizerOptions& opt
                                    "varies the momentum (schedule.momentum = [{}, {}]); {}",
                                    schedule.momentum_range[0], schedule.momentum_range[1],
                                    reader.removal_advice("optimizer.momentum")));
-  if (optimizer.nesterov && schedule.varies_momentum(optimizer.kind)) {
+  if (optimizer.nesterov && schedule.varies_momentum(*optimizer.rule)) {
     if (schedule.momentum_range[1] == 0 &&
         !reader.any_wrong({"schedule.momentum", "schedule.kind", "optimizer.nesterov"}))
       reader.add_mistake("optimizer.nesterov",

@@ -6,8 +6,10 @@
 // begin_update() enqueues, all on the compute stream:
 //   1. norms: sums of squares of the gradient, gathered over the data and model groups;
 //   2. the step decision, which is also sent to the host;
-//   3. update(): trust ratios (LARS, LAMB), then one fused pass over each window of the buffers;
-//   4. the moving average of the weights, window by window.
+//   3. trust ratios, for rules that have them; before them a pass over the buffers for rules that
+//      make directions;
+//   4. one fused pass over each window of the buffers, in which the moving average of the weights
+//      follows.
 // end_update() waits for the decision of the oldest update and stores its counters.
 
 #include "trireme/optim/optimizer.hpp"
@@ -16,6 +18,9 @@
 #include <limits>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "trireme/base/check.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/optim/groups.hpp"
 
@@ -25,42 +30,40 @@ namespace {
 // running = 0.9 running + 0.1 batch (docs/reference/numerics.md)
 constexpr float statistic_momentum = 0.1f;
 
-/// Returns the names of the optimizer's slots; none for SGD without momentum.
-std::vector<std::string> slot_names(const OptimizerOptions& options) {
-  switch (options.kind) {
-    case OptimizerKind::adamw:
-    case OptimizerKind::lamb: return {"exp_avg", "exp_avg_sq"};
-    case OptimizerKind::sgd:
-      if (options.momentum == 0) return {};
-      break;
-    case OptimizerKind::lars: break;
-  }
-  return {"momentum"};
+/// Returns the number of slots that a rule uses.
+std::size_t slot_count(const RuleOptions& options) {
+  const UpdateRule& rule = *options.rule;
+  if (rule.slots_are_momentum && options.momentum == 0) return 0;
+  return static_cast<std::size_t>(
+      std::ranges::count_if(rule.slots, [](const char* name) { return name != nullptr; }));
 }
 
-bool uses_trust_ratio(OptimizerKind kind) {
-  return kind == OptimizerKind::lars || kind == OptimizerKind::lamb;
+bool makes_directions(const RuleOptions& options) {
+  return options.rule->direction.kernel != nullptr;
 }
 
-/// Returns the rates of all tensors before the first step. Later steps change only learning
-/// rate, momentum and trust ratio. Frozen tensors have rates that nothing reads.
-std::vector<ops::TensorRates> initial_rates(const OptimizerOptions& options,
-                                            const parallel::ParameterList& list) {
-  std::vector<ops::TensorRates> rates;
-  for (const parallel::ParameterList::Entry& entry : list.entries()) {
-    const bool statistic = entry.spec.role == parallel::Role::statistic;
-    const bool decays = !statistic && (entry.spec.decay || options.decay_all);
-    const ParameterGroup* group = group_of(options.groups, entry.spec);
-    const double decay = decays ? options.weight_decay : 0;
-    rates.push_back({.rate = statistic ? statistic_momentum : 0,
-                     .weight_decay = static_cast<float>(
-                         group != nullptr ? group->decay.value_or(decay) : decay),
-                     .trust_ratio = 1,
-                     .is_statistic = statistic ? 1 : 0,
-                     .momentum = 0,
-                     .rate_ratio = group != nullptr ? static_cast<float>(group->rate_ratio) : 1});
-  }
-  return rates;
+ops::RuleNumbers numbers_of(const RuleOptions& options) {
+  return {.nesterov = options.nesterov,
+          .beta1 = static_cast<float>(options.beta1),
+          .beta2 = static_cast<float>(options.beta2),
+          .epsilon = static_cast<float>(options.epsilon)};
+}
+
+/// Returns the rates of a tensor before the first step. Later steps change only learning rate,
+/// momentum, bias corrections and trust ratio. Frozen tensors have rates that nothing reads.
+ops::TensorRates initial_rates(const OptimizerOptions& options, const parallel::ParameterSpec& spec,
+                               std::size_t rule) {
+  const bool statistic = spec.role == parallel::Role::statistic;
+  const bool decays = !statistic && (spec.decay || options.decay_all);
+  const ParameterGroup* group = group_of(options.groups, spec);
+  const double decay = decays ? options.weight_decay : 0;
+  return {
+      .rate = statistic ? statistic_momentum : 0,
+      .weight_decay = static_cast<float>(group != nullptr ? group->decay.value_or(decay) : decay),
+      .trust_ratio = 1,
+      .rule = statistic ? kernels::statistic_rule : static_cast<std::int32_t>(rule),
+      .momentum = 0,
+      .rate_ratio = group != nullptr ? static_cast<float>(group->rate_ratio) : 1};
 }
 
 }  // namespace
@@ -70,10 +73,9 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
                      const std::optional<LossScaleOptions>& scaling, bool measures_tensors)
     : options_(options),
       store_(store),
-      rates_(initial_rates(options, store.list())),
       report_(state.device.device()),
       gradient_squares_(store, scope, state) {
-  // 1. Loss scale and trusted tensors.
+  // 1. Loss scale and rules.
   if (scaling) {
     scaling_ = {.growth = scaling->growth,
                 .backoff = scaling->backoff,
@@ -82,45 +84,112 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
                 .growth_interval = scaling->interval};
     loss_scale_.scale = decision_.loss_scale = scaling->initial;
   }
+  find_rules();
+  const auto& entries = store.list().entries();
+  for (const parallel::ParameterList::Entry& entry : entries)
+    rates_.push_back(initial_rates(options, entry.spec, rule_index(entry.spec)));
+  // 2. The norms that are measured, and the tensors that have a trust ratio.
   if (measures_tensors) tensor_norms_.emplace(store, scope, state);
-  if (measures_tensors || uses_trust_ratio(options.kind))
-    weight_squares_.emplace(store, scope, state);
-  if (uses_trust_ratio(options.kind)) {
-    const auto& entries = store.list().entries();
-    for (std::size_t t = 0; t < entries.size(); ++t) {
-      const parallel::ParameterSpec& spec = entries[t].spec;
-      if (spec.role == parallel::Role::statistic || !spec.trust || spec.frozen) continue;
-      trusted_.push_back({.tensor = static_cast<std::int32_t>(t),
-                          .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t))});
-    }
-  }
-  // 2. The chunks of each window, one window after the other. Frozen tensors are not updated.
-  for (const parallel::ParameterShard::Window& window : store.owned().trained_windows()) {
-    const std::size_t begin = windows_.empty() ? 0 : windows_.back().end;
-    WindowChunks& place = windows_.emplace_back();
-    place.begin = begin;
-    place.end = begin + static_cast<std::size_t>(store.owned().chunk_count(window));
-    for (std::size_t number = window.range_begin;
-         store.flat_working().defined() && number < window.range_end; ++number) {
-      const parallel::ParameterShard::TensorRange& range = store.owned().tensor_ranges()[number];
-      place.working_bytes += range.elements * size_of(range.type);
-    }
+  if (measures_tensors || has_trust_ratios()) weight_squares_.emplace(store, scope, state);
+  for (std::size_t t = 0; t < entries.size(); ++t) {
+    const parallel::ParameterSpec& spec = entries[t].spec;
+    if (spec.role == parallel::Role::statistic || !spec.trust || spec.frozen) continue;
+    RuleUse& use = rules_[rule_index(spec)];
+    if (use.options.rule->trust != nullptr)
+      use.trusted.push_back({.tensor = static_cast<std::int32_t>(t),
+                             .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t))});
   }
   // 3. Tables for the kernels, then the slots and the moving average.
-  chunks_ = {
-      windows_.empty() ? 0 : windows_.back().end, state, [&](std::span<ops::FlatChunk> chunks) {
-        for (std::size_t number = 0; number < windows_.size(); ++number)
-          std::ranges::copy(store.owned().chunks(store.owned().trained_windows()[number]),
-                            chunks.begin() + static_cast<std::ptrdiff_t>(windows_[number].begin));
-      }};
+  make_chunks(state);
   rate_table_ = {rates_, state};
-  trusted_table_ = {trusted_, state};
+  for (RuleUse& use : rules_) use.trusted_table = {use.trusted, state};
   decision_table_ = {std::span(&decision_, 1), state};
-  for (const std::string& name : slot_names(options)) {
+  std::size_t slots = 0;
+  for (const RuleUse& use : rules_) slots = std::max(slots, slot_count(use.options));
+  for (std::size_t slot = 0; slot < slots; ++slot)
     buffers_.emplace_back(store.owned(), state, parallel::WindowedBuffer::Range::trained);
-    slots_.push_back({name, buffers_.back().flat()});
-  }
   if (options.ema > 0) ema_.emplace(store.owned(), state);
+}
+
+/// Lists the rules: the optimizer's own, and those of groups that differ.
+void Optimizer::find_rules() {
+  rules_.push_back({options_, numbers_of(options_), {}, {}});
+  for (const ParameterGroup& group : options_.groups) {
+    if (!group.rule) continue;
+    const auto same = [&](const RuleUse& use) { return use.options == *group.rule; };
+    if (std::ranges::none_of(rules_, same))
+      rules_.push_back({*group.rule, numbers_of(*group.rule), {}, {}});
+  }
+  ensure(rules_.size() <= kernels::max_rules, "{} different rules in one optimizer; at most {}",
+         rules_.size(), kernels::max_rules);
+}
+
+std::size_t Optimizer::rule_index(const parallel::ParameterSpec& spec) const {
+  const RuleOptions& rule = rule_of(options_, spec);
+  return static_cast<std::size_t>(
+      std::ranges::find_if(rules_, [&](const RuleUse& use) { return use.options == rule; }) -
+      rules_.begin());
+}
+
+bool Optimizer::has_trust_ratios() const {
+  return std::ranges::any_of(rules_,
+                             [](const RuleUse& use) { return use.options.rule->trust != nullptr; });
+}
+
+/// Lists the chunks of all windows; within a window those of one rule after the other. Running
+/// statistics are with the first rule. Frozen tensors are not updated.
+void Optimizer::make_chunks(const parallel::StateMemory& state) {
+  const parallel::ParameterShard& shard = store_.owned();
+  const auto rule_of = [&](std::int32_t tensor) {
+    return static_cast<std::size_t>(
+        std::max<std::int32_t>(0, rates_[static_cast<std::size_t>(tensor)].rule));
+  };
+  // 1. The number of chunks of each rule, and what they cover.
+  std::size_t chunks = 0;
+  for (const parallel::ParameterShard::Window& window : shard.trained_windows()) {
+    const std::size_t first = windows_.size();
+    windows_.resize(first + rules_.size());
+    windows_[first].elements = window.elements();
+    for (std::size_t number = window.range_begin; number < window.range_end; ++number) {
+      const parallel::ParameterShard::TensorRange& range = shard.tensor_ranges()[number];
+      WindowChunks& place = windows_[first + rule_of(range.tensor)];
+      place.end += static_cast<std::size_t>(parallel::ParameterShard::chunk_count(range));
+      if (store_.flat_working().defined())
+        place.working_bytes += range.elements * size_of(range.type);
+      windows_[first].elements -= range.elements;
+      place.elements += range.elements;
+    }
+    for (WindowChunks& place : std::span(windows_).subspan(first)) {
+      place.begin = chunks;
+      place.end += chunks;
+      chunks = place.end;
+    }
+  }
+  // 2. The chunks.
+  chunks_ = {chunks, state, [&](std::span<ops::FlatChunk> all) {
+               auto next = all.begin();
+               for (const parallel::ParameterShard::Window& window : shard.trained_windows()) {
+                 std::vector<ops::FlatChunk> of_window = shard.chunks(window);
+                 std::ranges::stable_sort(of_window, {}, [&](const ops::FlatChunk& chunk) {
+                   return rule_of(chunk.tensor);
+                 });
+                 next = std::ranges::copy(of_window, next).out;
+               }
+             }};
+}
+
+void Optimizer::add_state(parallel::StateList& list) const {
+  for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
+    const RuleOptions& options = rules_[rule].options;
+    for (std::size_t slot = 0; slot < slot_count(options); ++slot)
+      list.push_back({.group = fmt::format("optimizer/{}", options.rule->slots[slot]),
+                      .flat = buffers_[slot].flat(),
+                      .has = [this, rule](const auto& spec) { return rule_index(spec) == rule; },
+                      .counts_updates = options.rule->corrects_bias});
+  }
+  if (ema_)
+    list.push_back(
+        {.group = "ema", .flat = ema_->flat(), .tensors = parallel::StateEntry::Tensors::all});
 }
 
 std::vector<parallel::WindowedBuffer*> Optimizer::state_buffers() {
@@ -200,122 +269,92 @@ float Optimizer::gradient_limit(const StepLoss& loss) const {
 /// copy to the host.
 void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss) {
   const Stream& stream = context.stream();
-  const double momentum = rates.momentum.value_or(options_.momentum);
-  TRIREME_EXPECT(options_.kind != OptimizerKind::sgd || momentum == 0 || !slots_.empty());
-  ops::StepDecision* const decision = decision_table_.view(stream);
-  ops::decide_step(context, {.gradient = gradient_squares_.parts(stream),
-                             .loss_scale = loss.scale,
-                             .loss_scaling = scaling_,
-                             .loss_finite = loss.finite,
-                             .loss = loss.sums,
-                             .loss_limit = loss.limit,
-                             .learning_rate = static_cast<float>(rates.learning_rate),
-                             .momentum = static_cast<float>(momentum),
-                             .clip_norm = options_.clip_norm,
-                             .beta1 = options_.beta1,
-                             .beta2 = options_.beta2,
-                             .rates = rate_table_.view(stream),
-                             .tensors = static_cast<std::int64_t>(rates_.size()),
-                             .decision = decision});
-  report_.enqueue(stream, decision);
+  ops::DecideStepArgs args{.gradient = gradient_squares_.parts(stream),
+                           .loss_scale = loss.scale,
+                           .loss_scaling = scaling_,
+                           .loss_finite = loss.finite,
+                           .loss = loss.sums,
+                           .loss_limit = loss.limit,
+                           .learning_rate = static_cast<float>(rates.learning_rate),
+                           .clip_norm = options_.clip_norm,
+                           .rates = rate_table_.view(stream),
+                           .tensors = static_cast<std::int64_t>(rates_.size()),
+                           .decision = decision_table_.view(stream)};
+  for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
+    const RuleOptions& options = rules_[rule].options;
+    const double momentum = rates.momentum.value_or(options.momentum);
+    TRIREME_EXPECT(!options.rule->slots_are_momentum || momentum == 0 || slot_count(options) > 0);
+    args.rules[rule] = {static_cast<float>(momentum), options.beta1, options.beta2};
+  }
+  ops::decide_step(context, args);
+  report_.enqueue(stream, args.decision);
 }
 
-/// Enqueues the sums of squares of the weights. Returns the arguments of the trust ratio kernels.
-ops::TrustRatioArgs Optimizer::trust_arguments(ops::Context& context) {
-  weight_squares_->measure(context, store_.master_buffer());
+/// Enqueues the trust ratios of the rules that compute them from gradients, or from directions.
+void Optimizer::set_trust_ratios(ops::Context& context, bool from_directions) {
   const Stream& stream = context.stream();
-  return {.weight = weight_squares_->parts(stream),
-          .gradient = gradient_squares_.parts(stream),
-          .tensors = trusted_table_.view(stream),
-          .count = static_cast<std::int64_t>(trusted_.size()),
-          .rates = rate_table_.view(stream),
-          .decision = decision_table_.view(stream),
-          .ratios = measures_ ? tensor_norms_->own_trust_ratios(stream) : nullptr};
-}
-
-/// Calls pass(state, tables) for each window. The pass may write the gradient and the buffers that
-/// `writes` names; slots that it does not write are undefined. `gradient_limit`: that of the state.
-/// Offloaded buffers are copied to the device before a pass and back after it. If weights are
-/// written, the moving average follows in the same window.
-template <class Pass>
-void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes,
-                                float gradient_limit, Pass&& pass) {
-  const Stream& stream = context.stream();
-  const ops::TensorRates* rates = rate_table_.view(stream);
-  const ops::StepDecision* decision = decision_table_.view(stream);
-  for (std::size_t window_index = 0; window_index < windows_.size(); ++window_index) {
-    const parallel::ParameterShard::Window& window = store_.owned().trained_windows()[window_index];
-    const WindowChunks& place = windows_[window_index];
-    const auto slot = [&](std::size_t slot_index) {
-      return writes.slots && slot_index < buffers_.size()
-                 ? buffers_[slot_index].open(context, window)
-                 : Tensor{};
-    };
-    const ops::FlatState state{.weight = store_.master_buffer().open(context, window),
-                               .gradient = store_.flat_gradient().rows(window.begin, window.end),
-                               .slot1 = slot(0),
-                               .slot2 = slot(1),
-                               .working = store_.flat_working(),
-                               .working_bytes = place.working_bytes,
-                               .gradient_limit = gradient_limit};
-    const UpdateTables tables{chunks_.at(stream, place.begin),
-                              static_cast<std::int64_t>(place.end - place.begin), rates, decision};
-    const bool measures = measures_ && writes.weights;
-    if (measures) tensor_norms_->keep(context, window, state.weight);
-    pass(state, tables);
-    if (measures) tensor_norms_->measure(context, window, state.weight);
-    if (writes.weights && ema_) {
-      ops::update_ema(context, options_.ema, state.weight, ema_->open(context, window),
-                      tables.chunks, tables.chunk_count, tables.decision);
-      ema_->close(context, window);
-    }
-    if (writes.weights) store_.master_buffer().close(context, window);
-    for (std::size_t slot_index = 0; writes.slots && slot_index < buffers_.size(); ++slot_index)
-      buffers_[slot_index].close(context, window);
+  for (RuleUse& use : rules_) {
+    const UpdateRule& rule = *use.options.rule;
+    if (rule.trust == nullptr || makes_directions(use.options) != from_directions) continue;
+    rule.trust(context, use.options,
+               {.weight = weight_squares_->parts(stream),
+                .gradient = gradient_squares_.parts(stream),
+                .tensors = use.trusted_table.view(stream),
+                .count = static_cast<std::int64_t>(use.trusted.size()),
+                .rates = rate_table_.view(stream),
+                .decision = decision_table_.view(stream),
+                .ratios = measures_ ? tensor_norms_->own_trust_ratios(stream) : nullptr});
   }
 }
 
-void Optimizer::update(ops::Context& context, float gradient_limit) {
-  const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2),
-             epsilon = static_cast<float>(options_.epsilon);
-  switch (options_.kind) {
-    case OptimizerKind::sgd:
-      for_each_window(context, {}, gradient_limit,
-                      [&](const ops::FlatState& state, const UpdateTables& tables) {
-                        ops::update_sgd(context, {options_.nesterov}, state, tables.chunks,
-                                        tables.chunk_count, tables.rates, tables.decision);
-                      });
-      return;
-    case OptimizerKind::lars:
-      ops::lars_trust(context, options_.trust_coefficient, trust_arguments(context));
-      for_each_window(context, {}, gradient_limit,
-                      [&](const ops::FlatState& state, const UpdateTables& tables) {
-                        ops::update_lars(context, state, tables.chunks, tables.chunk_count,
-                                         tables.rates, tables.decision);
-                      });
-      return;
-    case OptimizerKind::adamw:
-      for_each_window(context, {}, gradient_limit,
-                      [&](const ops::FlatState& state, const UpdateTables& tables) {
-                        ops::update_adamw(context, {beta1, beta2, epsilon}, state, tables.chunks,
-                                          tables.chunk_count, tables.rates, tables.decision);
-                      });
-      return;
-    // LAMB needs two passes: the trust ratio depends on the norm of the whole direction.
-    case OptimizerKind::lamb:
-      for_each_window(context, {.weights = false}, gradient_limit,
-                      [&](const ops::FlatState& state, const UpdateTables& tables) {
-                        ops::lamb_direction(context, {beta1, beta2, epsilon}, state, tables.chunks,
-                                            tables.chunk_count, tables.rates, tables.decision);
-                      });
-      gradient_squares_.measure(context, store_.flat_gradient());
-      ops::lamb_trust(context, trust_arguments(context));
-      for_each_window(context, {.slots = false}, ops::unlimited,
-                      [&](const ops::FlatState& state, const UpdateTables& tables) {
-                        ops::update_lamb(context, state, tables.chunks, tables.chunk_count,
-                                         tables.rates, tables.decision);
-                      });
-      return;
+/// Enqueues one pass of each rule over each window. Offloaded buffers are copied to the device
+/// before a window and back after it. If weights are written, the moving average follows in the
+/// same window.
+void Optimizer::run_passes(ops::Context& context, ops::UpdatePass UpdateRule::* pass,
+                           bool writes_weights, float gradient_limit) {
+  const Stream& stream = context.stream();
+  std::size_t slots = 0;
+  for (const RuleUse& use : rules_)
+    if ((use.options.rule->*pass).slots > 0) slots = std::max(slots, slot_count(use.options));
+  const auto trained = store_.owned().trained_windows();
+  for (std::size_t index = 0; index < trained.size(); ++index) {
+    const parallel::ParameterShard::Window& window = trained[index];
+    const std::span<const WindowChunks> places =
+        std::span(windows_).subspan(index * rules_.size(), rules_.size());
+    ops::WindowState state{.weight = store_.master_buffer().open(context, window),
+                           .gradient = store_.flat_gradient().rows(window.begin, window.end),
+                           .working = store_.flat_working(),
+                           .gradient_limit = gradient_limit,
+                           .rates = rate_table_.view(stream),
+                           .decision = decision_table_.view(stream)};
+    const auto cover = [&](std::size_t begin, std::size_t end, std::int64_t elements) {
+      state.chunks = chunks_.at(stream, begin);
+      state.chunk_count = static_cast<std::int64_t>(end - begin);
+      state.elements = elements;
+    };
+    Tensor opened[kernels::max_slots];
+    for (std::size_t slot = 0; slot < slots; ++slot)
+      opened[slot] = buffers_[slot].open(context, window);
+    const bool measures = measures_ && writes_weights;
+    if (measures) tensor_norms_->keep(context, window, state.weight);
+    for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
+      const RuleUse& use = rules_[rule];
+      const ops::UpdatePass& of_rule = use.options.rule->*pass;
+      if (of_rule.kernel == nullptr || (rule > 0 && places[rule].elements == 0)) continue;
+      cover(places[rule].begin, places[rule].end, places[rule].elements);
+      state.working_bytes = places[rule].working_bytes;
+      std::ranges::fill(state.slots, Tensor{});
+      std::copy_n(opened, std::min(slots, slot_count(use.options)), state.slots);
+      ops::update(context, of_rule, use.numbers, state);
+    }
+    if (measures) tensor_norms_->measure(context, window, state.weight);
+    if (writes_weights && ema_) {
+      cover(places.front().begin, places.back().end, window.elements());
+      ops::update_ema(context, options_.ema, state, ema_->open(context, window));
+      ema_->close(context, window);
+    }
+    if (writes_weights) store_.master_buffer().close(context, window);
+    for (std::size_t slot = 0; slot < slots; ++slot) buffers_[slot].close(context, window);
   }
 }
 
@@ -324,14 +363,20 @@ void Optimizer::begin_update(ops::Context& context, const StepRates& rates, cons
   TRIREME_EXPECT(!measures || tensor_norms_);
   measures_ = measures;
   const float limit = gradient_limit(loss);
+  // 1. Norms and the decision.
   gradient_squares_.measure(context, store_.flat_gradient(), limit);
-  // LAMB measures its directions with the same sums.
   if (measures) tensor_norms_->copy(context, TensorNorms::Kind::gradient, gradient_squares_);
   decide_step(context, rates, loss);
-  // LARS and LAMB measure the weights for their trust ratios.
-  if (measures && !uses_trust_ratio(options_.kind))
-    weight_squares_->measure(context, store_.master_buffer());
-  update(context, limit);
+  // 2. Trust ratios. Directions have the memory and the sums of the gradients.
+  if (measures || has_trust_ratios()) weight_squares_->measure(context, store_.master_buffer());
+  set_trust_ratios(context, false);
+  if (std::ranges::any_of(rules_, makes_directions, &RuleUse::options)) {
+    run_passes(context, &UpdateRule::direction, false, limit);
+    gradient_squares_.measure(context, store_.flat_gradient());
+    set_trust_ratios(context, true);
+  }
+  // 3. The update.
+  run_passes(context, &UpdateRule::step, true, limit);
   if (measures) {
     tensor_norms_->copy(context, TensorNorms::Kind::weight, *weight_squares_);
     tensor_norms_->finish(context);

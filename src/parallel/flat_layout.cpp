@@ -107,9 +107,10 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
                       ? compute
                       : DType::float32;
     tensor.block = entry.block;
+    const std::int64_t rows = entry.spec.atom == Atom::tensor ? 1 : entry.partition.rows();
     if (tensor.elements > 0)
-      row_runs_.push_back({elements_, entry.partition.row_elements(), entry.partition.rows(),
-                           static_cast<std::int32_t>(order[at])});
+      row_runs_.push_back(
+          {elements_, tensor.elements / rows, rows, static_cast<std::int32_t>(order[at])});
     elements_ += tensor.elements;
     working_bytes_ += tensor.elements * size_of(tensor.type);
     bucket.end = round_up(elements_, alignment_elements);

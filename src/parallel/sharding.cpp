@@ -49,7 +49,8 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
     const auto offset_of = [&](std::int64_t row) {
       return shard.begin + run.begin_of(row) - part_begin;
     };
-    owned_rows_[tensor] = {first, end, offset_of(first)};
+    const std::int64_t tensor_rows = list.entries()[tensor].partition.rows() / run.rows;
+    owned_rows_[tensor] = {first * tensor_rows, end * tensor_rows, offset_of(first)};
     // Divide them into windows. A window ends with its bucket, or before the row that would exceed
     // its size, or before the first frozen tensor.
     for (std::int64_t row = first; row < end;) {
@@ -116,7 +117,7 @@ std::vector<ops::FlatRow> ParameterShard::make_rows() const {
 std::int64_t ParameterShard::chunk_count(const Window& window, std::int64_t chunk_elements) const {
   std::int64_t count = 0;
   for (std::size_t number = window.range_begin; number < window.range_end; ++number)
-    count += (tensor_ranges_[number].elements + chunk_elements - 1) / chunk_elements;
+    count += chunk_count(tensor_ranges_[number], chunk_elements);
   return count;
 }
 

@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/optim/rule.hpp"
+
 namespace trireme::plan {
 namespace {
 
@@ -264,11 +266,11 @@ constexpr const char* ops_and_classes[] = {
     "batch_norm_apply", "batch_norm_backward", "batch_norm_inference", "batch_norm_statistics",
     "cast", "cast_tensors", "column_sums", "convolution_statistics_forward", "copy",
     "cross_entropy", "dropout", "dropout_add", "embedding_backward", "embedding_forward", "fill",
-    "gelu_backward", "gelu_forward", "group_norm_backward", "group_norm_forward", "lamb_direction",
+    "gelu_backward", "gelu_forward", "group_norm_backward", "group_norm_forward",
     "max_pool_backward", "max_pool_forward", "positions_backward", "prepare_images",
     "relu_backward", "relu_forward", "rotary", "row_norm_backward", "row_norm_forward",
     "row_square_sums", "softmax_gradient", "softmax_statistics", "swiglu_backward",
-    "swiglu_forward", "update_adamw", "update_ema", "update_lamb", "update_lars", "update_sgd"};
+    "swiglu_forward", "update_ema"};
 
 }  // namespace
 
@@ -277,6 +279,10 @@ const std::vector<std::string>& efficiency_names() {
     std::vector<std::string> names;
     for (const char* type : types)
       for (const char* op : ops_and_classes) names.push_back(fmt::format("{}.{}", type, op));
+    for (const char* type : types)
+      for (const optim::UpdateRule* rule : optim::rules())
+        for (const ops::UpdatePass& pass : {rule->direction, rule->step})
+          if (pass.kernel != nullptr) names.push_back(fmt::format("{}.{}", type, pass.op.name));
     return names;
   }();
   return all;

@@ -30,14 +30,15 @@ std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
         "example warmup = \"5 epochs\" to [schedule]",
         factor, schedule.rate * factor));
   const std::int64_t largest = deck.batch.max_global();
-  if (deck.optimizer.kind == optim::OptimizerKind::sgd &&
-      schedule.scaling == optim::RateScaling::linear && largest > max_linear_sgd_batch)
+  if (const char* better = deck.optimizer.rule->rule_of_large_batches;
+      better != nullptr && schedule.scaling == optim::RateScaling::linear &&
+      largest > max_linear_sgd_batch)
     warnings.push_back(
         fmt::format("{}: SGD with schedule.scaling = \"linear\" loses accuracy beyond {} samples; "
-                    "use optimizer.kind = \"lars\", or a smaller batch",
+                    "use optimizer.kind = \"{}\", or a smaller batch",
                     deck.batch.ramp.empty() ? fmt::format("batch.global = {}", largest)
                                             : fmt::format("batch.ramp reaches {} samples", largest),
-                    max_linear_sgd_batch));
+                    max_linear_sgd_batch, better));
   return warnings;
 }
 

@@ -116,8 +116,7 @@ std::map<std::string, std::int64_t> updates_before(
     const checkpoint::Info& info, std::span<const checkpoint::TensorSlice> missing) {
   std::map<std::string, std::int64_t> before = info.updates_before;
   for (const checkpoint::TensorSlice& slice : missing)
-    if (info.updates > 0 && checkpoint::weight_of_moment(slice.path))
-      before[slice.spec->name] = info.updates;
+    if (info.updates > 0 && slice.counts_updates) before[slice.spec->name] = info.updates;
   return before;
 }
 

@@ -83,9 +83,11 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
   std::vector<checkpoint::TensorSlice> pieces;
   // Adds a slice of one tensor; empty if this rank does not hold it.
   const auto add = [&](const std::string& group, const parallel::ParameterSpec& spec,
-                       const Tensor& flat) {
-    checkpoint::TensorSlice piece{
-        .path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
+                       const Tensor& flat, bool counts_updates = false) {
+    checkpoint::TensorSlice piece{.path = group + "/" + spec.name,
+                                  .spec = &spec,
+                                  .stream = replica.context().stream(),
+                                  .counts_updates = counts_updates};
     const int index = store.list().find(spec.name);
     if (index >= 0 && (rows == Rows::owned ||
                        replica.stage_parameters().is_counted(static_cast<std::size_t>(index)))) {
@@ -111,24 +113,11 @@ std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool
     add(entry.spec.role == parallel::Role::weight ? "model" : "buffers", entry.spec,
         store.flat_master());
   if (!slots) return pieces;
-  WeightUpdate& update = replica.weight_update();
-  const optim::Optimizer& optimizer = update.optimizer();
-  const auto add_slot = [&](const std::string& name, const Tensor& flat, bool statistics = false) {
-    for (const auto& entry : whole) {
-      if (optim::is_frozen(replica.options().optimizer.groups, entry.spec)) continue;
-      if (statistics || entry.spec.role == parallel::Role::weight)
-        add("optimizer/" + name, entry.spec, flat);
-    }
-  };
-  for (const optim::Optimizer::Slot& slot : optimizer.slots()) add_slot(slot.name, slot.flat);
-  if (const Tensor ema = optimizer.ema(); ema.defined()) {
-    for (const auto& entry : whole) add("ema", entry.spec, ema);
-  }
-  if (const parallel::PeriodicAverage* average = update.average();
-      average != nullptr && average->velocity().defined())
-    add_slot("outer_momentum", average->velocity());
-  if (const parallel::GradientReducer& reducer = update.reducer(); reducer.pending().exists)
-    add_slot("pending", reducer.pending_gradient(), true);
+  for (const parallel::StateEntry& state : replica.weight_update().state())
+    for (const auto& entry : whole)
+      if (state.covers(entry.spec,
+                       optim::is_frozen(replica.options().optimizer.groups, entry.spec)))
+        add(state.group, entry.spec, state.flat, state.counts_updates);
   return pieces;
 }
 

@@ -44,8 +44,9 @@ parallel::ParameterList declare_parameters(const ReplicaOptions& options,
   for (const auto& [number, begin, end] : chunks)
     model.declare(list, begin, end == model.block_count() ? end + 1 : end);
   // Frozen weights have neither gradients nor optimizer state.
-  const std::vector<optim::ParameterGroup> all_frozen{{.match = "*", .frozen = true}};
-  optim::freeze(options.trains ? options.optimizer.groups : all_frozen, list);
+  optim::OptimizerOptions all_frozen;
+  all_frozen.groups = {{.match = "*", .frozen = true}};
+  optim::prepare(options.trains ? options.optimizer : all_frozen, list);
   return list;
 }
 

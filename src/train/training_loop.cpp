@@ -376,7 +376,7 @@ bool TrainingLoop::roll_back(const std::string& why, bool repeats) {
 
 optim::StepRates TrainingLoop::rates_of(std::int64_t step) const {
   optim::StepRates rates{.learning_rate = schedule_.rate(step, state_.plateau.reductions)};
-  if (deck_.schedule.varies_momentum(deck_.optimizer.kind))
+  if (deck_.schedule.varies_momentum(*deck_.optimizer.rule))
     rates.momentum = schedule_.momentum(step);
   return rates;
 }

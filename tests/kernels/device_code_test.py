@@ -250,29 +250,29 @@ TABLE = [
     # kernels/update_device.hpp: rounds of two packs of each array and of one. There are no demands
     # on the kernels with Clip.
     demand(
-        r"^OnTeamGroup<Cuda,UpdateChunk<SgdElement,0,NoClip,true>>$",
+        r"^OnTeamGroup<Cuda,RuleChunk<SgdRule<0>,NoClip>>$",
         64,
         LDG_E_128=6,
         STG_E_128=3,
         STG_E_64=3,
     ),
     demand(
-        r"^OnTeamGroup<Cuda,UpdateChunk<(Sgd|Lars)Element,1,NoClip,true>>$",
+        r"^OnTeamGroup<Cuda,RuleChunk<(SgdRule<1>|LarsRule),NoClip>>$",
         64,
         LDG_E_128=9,
         STG_E_128=6,
         STG_E_64=3,
     ),
     demand(
-        r"^OnTeamGroup<Cuda,UpdateChunk<AdamWElement,2,NoClip,true>>$",
+        r"^OnTeamGroup<Cuda,RuleChunk<AdamWRule,NoClip>>$",
         80,
         LDG_E_128=12,
         STG_E_128=9,
         STG_E_64=3,
     ),
-    demand(r"^OnTeamGroup<Cuda,LambDirection<NoClip>>$", 80, LDG_E_128=12, STG_E_128=9),
+    demand(r"^OnTeamGroup<Cuda,RuleChunk<LambDirection,NoClip>>$", 80, LDG_E_128=12, STG_E_128=9),
     demand(
-        r"^OnTeamGroup<Cuda,UpdateChunk<LambElement,0,NoClip,false>>$",
+        r"^OnTeamGroup<Cuda,RuleChunk<LambStep,NoClip>>$",
         64,
         LDG_E_128=6,
         STG_E_128=3,

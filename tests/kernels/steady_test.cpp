@@ -47,12 +47,19 @@ TEST(Steady, OpsAllocateNothing) {
   const ops::ImageTransform no_transforms[4] = {}, *const transforms = f.placed(no_transforms, 4);
   const ops::BatchNorm norm{rows, channels, true, false, DType::float32};
   const ops::GroupNorm group{1, rows, channels, channels, true, false, DType::float32};
-  const ops::FlatState state{x, dy, y, dx, working};
   const ops::FlatChunk one_chunk{0, static_cast<std::int32_t>(rows * channels), 0},
       *const chunk = f.placed(&one_chunk, 1);
   const ops::FlatRow one_row{0, rows * channels, 0}, *const row = f.placed(&one_row, 1);
   const ops::TensorRates no_rates, *const rates = f.placed(&no_rates, 1);
   const ops::StepDecision applied, *const judgement = f.placed(&applied, 1);
+  const ops::WindowState state{.weight = x,
+                               .gradient = dy,
+                               .slots = {y, dx},
+                               .working = working,
+                               .chunks = chunk,
+                               .chunk_count = 1,
+                               .rates = rates,
+                               .decision = judgement};
   double* const square = f.filled(DType::float64, {2}, 1).as<double>();
   const std::int64_t no_places[3] = {}, *const places = f.placed(no_places, 3);
   const ops::TrustRatioTensor no_tensor, *const trusted = f.placed(&no_tensor, 1);
@@ -102,12 +109,13 @@ TEST(Steady, OpsAllocateNothing) {
     ops::row_square_sums(context, x, row, 1, square);
     ops::sum_lists(context, {square, places, places, 2, 0, square});
     ops::decide_step(context,
-                     {.gradient = squares, .rates = set_rates, .tensors = 1, .decision = made});
+                     ops::DecideStepArgs{
+                         .gradient = squares, .rates = set_rates, .tensors = 1, .decision = made});
     ops::lars_trust(context, 0.1, {squares, squares, trusted, 1, set_rates, judgement});
     ops::lamb_trust(context, {squares, squares, trusted, 1, set_rates, judgement});
-    ops::update_sgd(context, {}, state, chunk, 1, rates, judgement);
-    ops::update_lars(context, state, chunk, 1, rates, judgement);
-    ops::update_adamw(context, {}, state, chunk, 1, rates, judgement);
+    for (kernels::UpdateKernel* kernel :
+         {kernels::update_sgd, kernels::update_lars, kernels::update_adamw})
+      ops::update(context, {.kernel = kernel, .slots = 2}, {}, state);
   };
   run();
   const std::int64_t before = allocations_so_far();

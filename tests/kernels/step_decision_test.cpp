@@ -81,7 +81,9 @@ struct DecisionFixture {
   // The last entry of each part belongs to the running statistics.
   std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77, 0.5, 2, 0, 1e-9, 5};
   std::vector<ops::TensorRates> rates = {
-      {7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {.rate = 7, .rate_ratio = 0.3f, .updates_before = 3}};
+      {7, 0.01f, 0.3f, 0},
+      {0.1f, 0, 1, kernels::statistic_rule},
+      {.rate = 7, .rule = 1, .rate_ratio = 0.3f, .updates_before = 3}};
   ops::StepDecision judgement{.update_count = 4};
   double scale = 1;
   ops::LossScaling scaling;
@@ -100,10 +102,8 @@ struct DecisionFixture {
             .loss = loss,
             .loss_limit = loss_limit,
             .learning_rate = 0.05f,
-            .momentum = 0.8f,
             .clip_norm = clip_norm,
-            .beta1 = 0.9,
-            .beta2 = 0.999,
+            .rules = {{0.8f, 0.9, 0.999}, {0.7f, 0.8, 0.99}},
             .rates = device_copy(fixture, rates),
             .tensors = 3,
             .decision = device_copy(fixture, std::vector<ops::StepDecision>{judgement})};
@@ -142,12 +142,11 @@ TEST(DecideStep, TakesTheNormOfAllWeightsAndClipsByIt) {
     EXPECT_EQ(found.gradient_factor, static_cast<float>(found.gradient_factor_double));
     EXPECT_EQ(found.gradient_factor_double < 1, clip_norm == 0.5);
     EXPECT_EQ(found.update_count, 5);
-    // The moments of tensor 2 began after 3 updates.
-    for (const auto& [tensor, updates] : {std::pair(0, 5), std::pair(2, 2)}) {
-      const ops::TensorRates& rates = p.rates_then[static_cast<std::size_t>(tensor)];
-      EXPECT_FLOAT_EQ(rates.bias_correction1, static_cast<float>(1 - std::pow(0.9, updates)));
-      EXPECT_FLOAT_EQ(rates.bias_correction2, static_cast<float>(1 - std::pow(0.999, updates)));
-    }
+    // Tensor 2 has another rule, and its moments began after 3 updates.
+    EXPECT_FLOAT_EQ(p.rates_then[0].bias_correction1, static_cast<float>(1 - std::pow(0.9, 5)));
+    EXPECT_FLOAT_EQ(p.rates_then[0].bias_correction2, static_cast<float>(1 - std::pow(0.999, 5)));
+    EXPECT_FLOAT_EQ(p.rates_then[2].bias_correction1, static_cast<float>(1 - std::pow(0.8, 2)));
+    EXPECT_FLOAT_EQ(p.rates_then[2].bias_correction2, static_cast<float>(1 - std::pow(0.99, 2)));
   }
 }
 
@@ -155,13 +154,15 @@ TEST(DecideStep, GivesTheLearningRateToTrainedWeights) {
   DecisionFixture p;
   p.run();
   for (std::size_t i = 0; i < p.rates.size(); ++i) {
-    EXPECT_EQ(p.rates_then[i].rate,
-              p.rates[i].is_statistic != 0 ? p.rates[i].rate : p.rates[i].rate_ratio * 0.05f);
+    const bool statistic = p.rates[i].rule == kernels::statistic_rule;
+    EXPECT_EQ(p.rates_then[i].rate, statistic ? p.rates[i].rate : p.rates[i].rate_ratio * 0.05f);
     EXPECT_EQ(p.rates_then[i].rate_ratio, p.rates[i].rate_ratio);
-    EXPECT_EQ(p.rates_then[i].momentum, p.rates[i].is_statistic != 0 ? p.rates[i].momentum : 0.8f);
+    EXPECT_EQ(p.rates_then[i].momentum, statistic              ? p.rates[i].momentum
+                                        : p.rates[i].rule == 1 ? 0.7f
+                                                               : 0.8f);
     EXPECT_EQ(p.rates_then[i].weight_decay, p.rates[i].weight_decay);
     EXPECT_EQ(p.rates_then[i].trust_ratio, p.rates[i].trust_ratio);
-    EXPECT_EQ(p.rates_then[i].is_statistic, p.rates[i].is_statistic);
+    EXPECT_EQ(p.rates_then[i].rule, p.rates[i].rule);
   }
 }
 
@@ -378,7 +379,8 @@ TEST(DecideStep, MetaCountsAsTheCpu) {
     ops::TensorRates* const rates = device_copy(*f, std::vector<ops::TensorRates>(1));
     ops::StepDecision* const judgement = device_copy(*f, std::vector<ops::StepDecision>(1));
     ops::decide_step(f->context,
-                     {.gradient = squares, .rates = rates, .tensors = 1, .decision = judgement});
+                     ops::DecideStepArgs{
+                         .gradient = squares, .rates = rates, .tensors = 1, .decision = judgement});
     const ops::TrustRatioArgs trust{squares, squares, f->placed(trusted), 1, rates, judgement};
     ops::lars_trust(f->context, 0.1, trust);
     ops::lamb_trust(f->context, trust);

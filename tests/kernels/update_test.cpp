@@ -36,21 +36,21 @@ struct UpdateFixture {
             working[tensor] + (begin - begins[tensor]) * size_of(types[tensor])};
   }
   OpsFixture fixture;
-  ops::FlatState state;
+  ops::WindowState state;
   std::vector<ops::FlatChunk> chunks = {chunk(0, 1), chunk(1, 4096), chunk(4097, 906),
                                         chunk(5003, 5003), chunk(10006, 37)};
   std::vector<ops::TensorRates> rates = {
       {0.1f, 0.01f, 0.3f, 0, 0.9f, 1, 0.271f, 0.0297f},
       {0.05f, 0, 1, 0, 0.8f, 1, 0.9f, 0.6f},  // moments that began later
-      {0.1f, 0, 1, 1}};
+      {0.1f, 0, 1, kernels::statistic_rule}};
   ops::StepDecision judgement{1, 0.5f};
 
   explicit UpdateFixture(DeviceKind kind = tested_device()) : fixture(kind) {
     state.weight = fixture.random(DType::float32, {elements}, "weight");
     state.gradient = fixture.random(DType::float32, {elements}, "gradient");
-    state.slot1 = fixture.random(DType::float32, {elements}, "slot1");
-    state.slot2 = fixture.random(DType::float32, {elements}, "slot2");
-    if (kind != DeviceKind::meta) assign(state.slot2, magnitudes(values(state.slot2)));
+    state.slots[0] = fixture.random(DType::float32, {elements}, "slot1");
+    state.slots[1] = fixture.random(DType::float32, {elements}, "slot2");
+    if (kind != DeviceKind::meta) assign(state.slots[1], magnitudes(values(state.slots[1])));
     state.working = fixture.filled(DType::uint8, {working_bytes}, 0);
     for (const ops::FlatChunk& chunk : chunks)
       state.working_bytes +=
@@ -68,28 +68,26 @@ struct UpdateFixture {
     }
     return bytes;
   }
-  template <class Options>
-  void run(void (*update)(ops::Context&, const Options&, const ops::FlatState&,
-                          const ops::FlatChunk*, std::int64_t, const ops::TensorRates*,
-                          const ops::StepDecision*),
-           const Options& options) {
-    update(fixture.context, options, state, placed_chunks(), chunk_count(), placed_rates(),
-           placed_judgement());
+  /// Returns the state with its tables in memory that kernels can read.
+  const ops::WindowState& placed() {
+    state.elements = elements;
+    state.chunks = fixture.placed(chunks);
+    state.chunk_count = static_cast<std::int64_t>(chunks.size());
+    state.rates = fixture.placed(rates);
+    state.decision = fixture.placed(&judgement, 1);
+    return state;
   }
-  // The chunk list in memory that kernels can read.
-  std::int64_t chunk_count() const { return static_cast<std::int64_t>(chunks.size()); }
-  const ops::FlatChunk* placed_chunks() { return fixture.placed(chunks); }
-  const ops::TensorRates* placed_rates() { return fixture.placed(rates); }
-  const ops::StepDecision* placed_judgement() { return fixture.placed(&judgement, 1); }
+  void run(const ops::UpdatePass& pass, const ops::RuleNumbers& numbers = {}) {
+    ops::update(fixture.context, pass, numbers, placed());
+  }
+  void run_ema(double decay) { ops::update_ema(fixture.context, decay, placed(), state.slots[0]); }
 };
 
-/// LARS has no rule of its own: rates hold all that it needs.
-struct NoRule {};
-void update_lars(ops::Context& context, const NoRule&, const ops::FlatState& state,
-                 const ops::FlatChunk* chunks, std::int64_t chunk_count,
-                 const ops::TensorRates* rates, const ops::StepDecision* decision) {
-  ops::update_lars(context, state, chunks, chunk_count, rates, decision);
-}
+constexpr ops::UpdatePass sgd{ops::Op::of_rule("update_sgd"), kernels::update_sgd, true, 1},
+    lars{ops::Op::of_rule("update_lars"), kernels::update_lars, true, 1},
+    adamw{ops::Op::of_rule("update_adamw"), kernels::update_adamw, true, 2},
+    lamb_direction{ops::Op::of_rule("lamb_direction"), kernels::lamb_direction, false, 2},
+    lamb{ops::Op::of_rule("update_lamb"), kernels::update_lamb, true, 0};
 
 /// Returns an element of the gradient clipped to the limit.
 double clipped(double g, float limit) {
@@ -99,18 +97,19 @@ double clipped(double g, float limit) {
 /// A limit that clips about half of the gradient.
 constexpr float some_limit = 0.5f;
 
-template <class Options, class Update>
-void compare_clipped(Update update, const Options& options, const Rule& rule, float limit) {
+void compare_clipped(const ops::UpdatePass& pass, const ops::RuleNumbers& numbers, const Rule& rule,
+                     float limit) {
   UpdateFixture p;
   p.state.gradient_limit = limit;
-  Values w = values(p.state.weight), first = values(p.state.slot1), second = values(p.state.slot2);
+  Values w = values(p.state.weight), first = values(p.state.slots[0]),
+         second = values(p.state.slots[1]);
   const Values g = values(p.state.gradient);
   double scale = 1;
   for (const ops::FlatChunk& chunk : p.chunks) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
       w[i] =
-          rates.is_statistic != 0
+          rates.rule == kernels::statistic_rule
               ? (1 - static_cast<double>(rates.rate)) * w[i] +
                     static_cast<double>(rates.rate) * g[i]
               : rule(w[i], static_cast<double>(p.judgement.gradient_factor) * clipped(g[i], limit),
@@ -118,25 +117,24 @@ void compare_clipped(Update update, const Options& options, const Rule& rule, fl
       scale = std::max({scale, std::abs(w[i]), std::abs(first[i])});
     }
   }
-  p.run(update, options);
+  p.run(pass, numbers);
   // A dozen float32 operations on numbers up to `scale`.
   const double tolerance = 12 * 0x1p-24 * scale;
   expect_close(p.state.weight, w, tolerance, 0, "weight");
-  expect_close(p.state.slot1, first, tolerance, 0, "slot 1");
-  expect_close(p.state.slot2, second, tolerance, 0, "slot 2");
+  expect_close(p.state.slots[0], first, tolerance, 0, "slot 1");
+  expect_close(p.state.slots[1], second, tolerance, 0, "slot 2");
   expect_same_bytes(p.rounded(), p.state.working, "working weights");
 }
 
 /// Compares an update with its rule, without and with clipped elements of the gradient.
-template <class Options, class Update>
-void compare(Update update, const Options& options, const Rule& rule) {
-  compare_clipped(update, options, rule, ops::unlimited);
-  compare_clipped(update, options, rule, some_limit);
+void compare(const ops::UpdatePass& pass, const ops::RuleNumbers& numbers, const Rule& rule) {
+  compare_clipped(pass, numbers, rule, ops::unlimited);
+  compare_clipped(pass, numbers, rule, some_limit);
 }
 
 TEST(Update, SgdFollowsTheContract) {
   for (const bool nesterov : {false, true}) {
-    compare(ops::update_sgd, ops::SgdRule{nesterov},
+    compare(sgd, {.nesterov = nesterov},
             [&](double w, double g, double& v, double&, const ops::TensorRates& r,
                 const ops::StepDecision&) {
               const double decayed = g + r.weight_decay * w;
@@ -148,18 +146,18 @@ TEST(Update, SgdFollowsTheContract) {
 
 TEST(Update, SgdWithoutMomentumNeedsNoSlot) {
   UpdateFixture with, without;
-  ops::fill(with.fixture.context, with.state.slot1, 0);
-  without.state.slot1 = {};
+  ops::fill(with.fixture.context, with.state.slots[0], 0);
+  without.state.slots[0] = {};
   for (UpdateFixture* p : {&with, &without}) {
     for (ops::TensorRates& rates : p->rates) rates.momentum = 0;
   }
-  with.run(ops::update_sgd, ops::SgdRule{});
-  without.run(ops::update_sgd, ops::SgdRule{});
+  with.run(sgd);
+  without.run(sgd);
   expect_same_bytes(with.state.weight, without.state.weight);
 }
 
 TEST(Update, LarsFollowsTheContract) {
-  compare(update_lars, NoRule{},
+  compare(lars, {},
           [&](double w, double g, double& v, double&, const ops::TensorRates& r,
               const ops::StepDecision&) {
             v = r.momentum * v +
@@ -169,8 +167,8 @@ TEST(Update, LarsFollowsTheContract) {
 }
 
 TEST(Update, AdamWFollowsPyTorch) {
-  const ops::AdamWRule rule;
-  compare(ops::update_adamw, rule,
+  const ops::RuleNumbers rule;
+  compare(adamw, rule,
           [&](double w, double g, double& m, double& v, const ops::TensorRates& r,
               const ops::StepDecision&) {
             w -= static_cast<double>(r.rate) * r.weight_decay * w;
@@ -184,15 +182,15 @@ TEST(Update, AdamWFollowsPyTorch) {
 
 /// Compares the direction with its rule. `limit`: for elements of the gradient.
 void compare_direction(float limit) {
-  const ops::LambRule rule;
+  const ops::RuleNumbers rule;
   UpdateFixture p;
   p.state.gradient_limit = limit;
   const Values w = values(p.state.weight), g = values(p.state.gradient);
-  Values direction = g, first = values(p.state.slot1), second = values(p.state.slot2);
+  Values direction = g, first = values(p.state.slots[0]), second = values(p.state.slots[1]);
   for (const ops::FlatChunk& chunk : p.chunks) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset;
-         rates.is_statistic == 0 && i < chunk.offset + chunk.elements; ++i) {
+         rates.rule != kernels::statistic_rule && i < chunk.offset + chunk.elements; ++i) {
       const double scaled = static_cast<double>(p.judgement.gradient_factor) * clipped(g[i], limit);
       first[i] = rule.beta1 * first[i] + (1 - static_cast<double>(rule.beta1)) * scaled;
       second[i] = rule.beta2 * second[i] + (1 - static_cast<double>(rule.beta2)) * scaled * scaled;
@@ -201,11 +199,11 @@ void compare_direction(float limit) {
                      rates.weight_decay * w[i];
     }
   }
-  p.run(ops::lamb_direction, rule);
+  p.run(lamb_direction, rule);
   // A dozen float32 operations on each. If the first moment is small, it keeps the error of its
   // terms, which are below 5.
-  expect_close(p.state.slot1, first, 12 * 0x1p-24, 12 * 0x1p-24, "slot 1");
-  expect_close(p.state.slot2, second, 12 * 0x1p-24, 12 * 0x1p-24, "slot 2");
+  expect_close(p.state.slots[0], first, 12 * 0x1p-24, 12 * 0x1p-24, "slot 1");
+  expect_close(p.state.slots[1], second, 12 * 0x1p-24, 12 * 0x1p-24, "slot 2");
   // 1 / (c1 sqrt(v^)): the factor on an error of the first moment, at most.
   double largest = 0;
   for (std::size_t i = 0; i < second.size(); ++i)
@@ -228,12 +226,12 @@ TEST(Update, ALimitThatNoElementExceedsChangesNoBit) {
   UpdateFixture plain, limited;
   limited.state.gradient_limit = 1e6f;
   for (UpdateFixture* p : {&plain, &limited}) {
-    p->run(ops::update_adamw, ops::AdamWRule{});
-    p->run(ops::lamb_direction, ops::LambRule{});
+    p->run(adamw);
+    p->run(lamb_direction);
   }
   expect_same_bytes(limited.state.gradient, plain.state.gradient, "gradient");
   expect_same_bytes(limited.state.weight, plain.state.weight, "weight");
-  expect_same_bytes(limited.state.slot2, plain.state.slot2, "slot 2");
+  expect_same_bytes(limited.state.slots[1], plain.state.slots[1], "slot 2");
 }
 
 TEST(Update, LambStepsAlongTheDirection) {
@@ -246,13 +244,12 @@ TEST(Update, LambStepsAlongTheDirection) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
       const double rate = rates.rate;
-      w[i] = rates.is_statistic != 0 ? (1 - rate) * w[i] + rate * g[i]
-                                     : w[i] - rate * rates.trust_ratio * g[i];
+      w[i] = rates.rule == kernels::statistic_rule ? (1 - rate) * w[i] + rate * g[i]
+                                                   : w[i] - rate * rates.trust_ratio * g[i];
       scale = std::max(scale, std::abs(w[i]));
     }
   }
-  ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(),
-                   p.placed_judgement());
+  p.run(lamb);
   expect_close(
       p.state.weight, w, 4 * 0x1p-24 * scale, 0,
       "weight: four float32 operations; the gradient's factor was in the direction before");
@@ -264,7 +261,7 @@ TEST(Update, TheAverageFollowsTheWeights) {
   for (const double decay : {0.5, 0.999, 0.99999999}) {
     UpdateFixture p;
     const UpdateFixture untouched;
-    const Tensor& average = p.state.slot1;
+    const Tensor& average = p.state.slots[0];
     const Values before = values(average), w = values(p.state.weight);
     Values expected = before;
     double largest = 0;
@@ -272,8 +269,7 @@ TEST(Update, TheAverageFollowsTheWeights) {
       expected[i] += (1 - decay) * (w[i] - expected[i]);
       largest = std::max(largest, std::abs(w[i] - before[i]));
     }
-    ops::update_ema(p.fixture.context, decay, p.state.weight, average, p.placed_chunks(),
-                    p.chunk_count(), p.placed_judgement());
+    p.run_ema(decay);
     // 1 - decay, the difference and their product are rounded, then the sum.
     expect_close(average, expected, 3 * 0x1p-24 * (1 - decay) * largest, 0x1p-24, "average");
     expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
@@ -282,27 +278,24 @@ TEST(Update, TheAverageFollowsTheWeights) {
 
 TEST(Update, AnAverageEqualToTheWeightsStays) {
   UpdateFixture p;
-  ops::copy(p.fixture.context, p.state.weight, p.state.slot1);
-  ops::update_ema(p.fixture.context, 0.9, p.state.weight, p.state.slot1, p.placed_chunks(),
-                  p.chunk_count(), p.placed_judgement());
-  expect_same_bytes(p.state.slot1, p.state.weight);
+  ops::copy(p.fixture.context, p.state.weight, p.state.slots[0]);
+  p.run_ema(0.9);
+  expect_same_bytes(p.state.slots[0], p.state.weight);
 }
 
 TEST(Update, AStepThatIsNotAppliedChangesNothing) {
   UpdateFixture p, untouched;
   p.judgement.apply = 0;
-  p.run(ops::update_sgd, ops::SgdRule{true});
-  p.run(update_lars, NoRule{});
-  p.run(ops::update_adamw, ops::AdamWRule{});
-  p.run(ops::lamb_direction, ops::LambRule{});
-  ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(),
-                   p.placed_judgement());
-  ops::update_ema(p.fixture.context, 0.5, p.state.weight, p.state.slot1, p.placed_chunks(),
-                  p.chunk_count(), p.placed_judgement());
+  p.run(sgd, {.nesterov = true});
+  p.run(lars);
+  p.run(adamw);
+  p.run(lamb_direction);
+  p.run(lamb);
+  p.run_ema(0.5);
   expect_same_bytes(p.state.gradient, untouched.state.gradient, "gradient");
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
-  expect_same_bytes(p.state.slot1, untouched.state.slot1, "slot 1");
-  expect_same_bytes(p.state.slot2, untouched.state.slot2, "slot 2");
+  expect_same_bytes(p.state.slots[0], untouched.state.slots[0], "slot 1");
+  expect_same_bytes(p.state.slots[1], untouched.state.slots[1], "slot 2");
   expect_same_bytes(p.state.working, untouched.state.working, "working weights");
 }
 
@@ -317,18 +310,17 @@ TEST(Update, BitsDoNotDependOnChunksNorThreads) {
     begin += count;
   }
   const auto step = [](UpdateFixture& problem) {
-    problem.run(ops::update_adamw, ops::AdamWRule{});
-    problem.run(ops::lamb_direction, ops::LambRule{});
-    ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1,
-                    problem.placed_chunks(), problem.chunk_count(), problem.placed_judgement());
+    problem.run(adamw);
+    problem.run(lamb_direction);
+    problem.run_ema(0.9);
   };
   step(p);
   on_one_thread([&] { step(cut); });
   expect_same_bytes(p.state.gradient, cut.state.gradient, "lamb's direction");
   expect_same_bytes(p.state.working, cut.state.working, "working weights");
   expect_same_bytes(p.state.weight, cut.state.weight, "weight");
-  expect_same_bytes(p.state.slot1, cut.state.slot1, "slot 1");
-  expect_same_bytes(p.state.slot2, cut.state.slot2, "slot 2");
+  expect_same_bytes(p.state.slots[0], cut.state.slots[0], "slot 1");
+  expect_same_bytes(p.state.slots[1], cut.state.slots[1], "slot 2");
 }
 
 TEST(RowSquareSums, EqualReferenceWhereverTheRowLies) {
@@ -385,14 +377,12 @@ TEST(RowSquareSums, ClippingKeepsValuesThatAreNotFinite) {
 TEST(Update, MetaCountsAsTheCpu) {
   UpdateFixture real, meta(DeviceKind::meta);
   for (UpdateFixture* p : {&real, &meta}) {
-    p->run(ops::update_sgd, ops::SgdRule{false});
-    p->run(update_lars, NoRule{});
-    p->run(ops::update_adamw, ops::AdamWRule{});
-    p->run(ops::lamb_direction, ops::LambRule{});
-    ops::update_lamb(p->fixture.context, p->state, p->placed_chunks(), p->chunk_count(),
-                     p->placed_rates(), p->placed_judgement());
-    ops::update_ema(p->fixture.context, 0.9, p->state.weight, p->state.slot1, p->placed_chunks(),
-                    p->chunk_count(), p->placed_judgement());
+    p->run(sgd, {.nesterov = false});
+    p->run(lars);
+    p->run(adamw);
+    p->run(lamb_direction);
+    p->run(lamb);
+    p->run_ema(0.9);
     const ops::FlatRow row{0, 100, 0};
     ops::row_square_sums(p->fixture.context, p->state.weight, p->fixture.placed(&row, 1), 1,
                          p->fixture.make(DType::float64, {1}).as<double>());

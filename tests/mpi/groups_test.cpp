@@ -148,7 +148,7 @@ TEST(Groups, FrozenWeightsKeepEveryBitAndHaveNoState) {
       }
       // Gaps between tensors are at most 15 elements each.
       const auto gaps = static_cast<std::int64_t>(15 * entries.size());
-      for (const optim::Optimizer::Slot& slot : fixture.optimizer().slots()) {
+      for (const parallel::StateEntry& slot : test::slots_of(fixture.optimizer())) {
         EXPECT_GE(slot.flat.elements(), trained);
         EXPECT_LE(slot.flat.elements(), trained + gaps);
       }

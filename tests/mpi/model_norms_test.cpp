@@ -19,8 +19,8 @@ namespace {
 /// The ranks are stages of a pipeline: each holds some tensors of a model.
 TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
-  for (const OptimizerKind kind : optimizers) {
-    const Setting setting{ShardKind::none, true, 1, DType::float32, kind};
+  for (const UpdateRule* used : rules()) {
+    const Setting setting{ShardKind::none, true, 1, DType::float32, used};
     ToyFixture whole(cpu, comm::Communicator(), engine, setting);
 
     parallel::ParameterList list;  // every world.size()-th block
@@ -46,7 +46,7 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
     Arena memory(cpu, "memory", 1 << 20), slots(cpu, "slots", 1 << 20);
     parallel::ParameterStore store(list, layout, {}, memory, memory);
     store.initialize(whole.context, 5);
-    Optimizer optimizer(options_of(kind), store, groups, slots);
+    Optimizer optimizer(options_of(*used), store, groups, slots);
 
     for (int step = 1; step <= 2; ++step) {
       const auto fill = [&](const Tensor& gradient, const std::string& name) {

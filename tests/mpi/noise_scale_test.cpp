@@ -329,7 +329,7 @@ TEST(NoiseScale, OfARealModelAgreesWithAThousandSingleGradients) {
   constexpr std::int64_t single = 1000, micro_batches = 8;
   // 1. The gradients of single micro-batches, and the mean and variance of all of them.
   ReplicaOptions options = test::small_gpt(1);
-  options.optimizer.kind = optim::OptimizerKind::sgd;
+  options.optimizer.rule = &optim::rule("sgd");
   options.model.gpt.dropout = 0;
   options.bucket_bytes = 8192;
   std::vector<std::int64_t> order(single);

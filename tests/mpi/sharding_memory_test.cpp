@@ -26,9 +26,8 @@ TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
   for (const DType compute : {DType::float32, DType::bfloat16}) {
     for (const bool deterministic : {false, true}) {
       for (const std::int64_t per_rank : {1, 3}) {
-        ToyFixture toy(
-            cpu, world(), engine,
-            {ShardKind::parameters, deterministic, per_rank, compute, OptimizerKind::adamw});
+        ToyFixture toy(cpu, world(), engine,
+                       {ShardKind::parameters, deterministic, per_rank, compute, &rule("adamw")});
         for (int step = 1; step <= 2; ++step) toy.step(step);
         const std::int64_t own = in_arena(4 * toy.store.owned().elements()),
                            whole = in_arena(4 * toy.layout.elements());
@@ -70,7 +69,7 @@ TEST(ShardedMemory, DeviceHasOnlyStagingForOffloadedState) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : kinds) {
     for (const DType compute : {DType::float32, DType::bfloat16}) {
-      const Setting setting{kind, true, 1, compute, OptimizerKind::adamw};
+      const Setting setting{kind, true, 1, compute, &rule("adamw")};
       ToyFixture here(cpu, world(), engine, setting);
       std::int64_t weights = 0, tied_weights = 0;
       for (const parallel::FlatLayout::Bucket& bucket : here.layout.buckets()) {
@@ -111,8 +110,7 @@ TEST(ShardedMemory, IsTheSameOnMeta) {
   for (const ShardKind kind : kinds) {
     for (const bool deterministic : {false, true}) {
       for (const parallel::Offload& offload : {on_device, slots_on_host, both_on_host}) {
-        const Setting setting{kind,   deterministic, 3, DType::bfloat16, OptimizerKind::lamb,
-                              offload};
+        const Setting setting{kind, deterministic, 3, DType::bfloat16, &rule("lamb"), offload};
         ToyFixture real(cpu, world(), engine, setting),
             planned({DeviceKind::meta, 0}, absent, engine, setting);
         real.step(1);
@@ -136,7 +134,7 @@ TEST(ShardedSteps, AllocateNothing) {
   for (const ShardKind kind : kinds) {
     for (const parallel::Offload& offload : {on_device, both_on_host}) {
       ToyFixture toy(cpu, world(), engine,
-                     {kind, true, 3, DType::bfloat16, OptimizerKind::lamb, offload});
+                     {kind, true, 3, DType::bfloat16, &rule("lamb"), offload});
       for (int step = 1; step <= 2; ++step) toy.step(step);
       const std::int64_t before = allocations_so_far();
       for (int step = 3; step <= 5; ++step) toy.step(step);

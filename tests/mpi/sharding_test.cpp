@@ -23,6 +23,20 @@
 namespace trireme::optim {
 namespace {
 
+/// A group with a rule of its own, which has more, as many or fewer slots than the other one.
+std::vector<Setting> settings_of_two_rules(ShardKind kind) {
+  std::vector<Setting> settings;
+  for (const auto& [own, other] : {std::pair(&rule("sgd"), &rule("lamb")),
+                                   {&rule("lamb"), &rule("lars")},
+                                   {&rule("adamw"), &whole_sgd}})
+    settings.push_back({.kind = kind,
+                        .per_rank = 2,
+                        .compute = DType::bfloat16,
+                        .optimizer = own,
+                        .group_rule = other});
+  return settings;
+}
+
 class Sharding : public testing::TestWithParam<Setting> {};
 
 TEST_P(Sharding, GivesTheWeightsOfAWholeReplica) {
@@ -57,13 +71,14 @@ TEST_P(Sharding, GivesTheWeightsOfAWholeReplica) {
 std::vector<Setting> all_settings() {
   std::vector<Setting> settings;
   for (const ShardKind kind : {ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
-    for (const OptimizerKind optimizer : optimizers) {
+    for (const UpdateRule* optimizer : rules()) {
       for (const bool deterministic : {true, false}) {
         for (const std::int64_t per_rank : {1, 3})
           settings.push_back({kind, deterministic, per_rank, DType::float32, optimizer});
       }
       settings.push_back({kind, true, 2, DType::bfloat16, optimizer});
     }
+    for (const Setting& setting : settings_of_two_rules(kind)) settings.push_back(setting);
   }
   return settings;
 }
@@ -96,9 +111,10 @@ TEST_P(Offloading, HasTheSameBitsForEveryStateLocation) {
                std::memcmp(x.data, y.data, static_cast<std::size_t>(x.bytes())) == 0;
       };
       EXPECT_TRUE(same(offloaded.store.flat_master(), here.store.flat_master()));
-      for (std::size_t slot = 0; slot < here.optimizer.slots().size(); ++slot) {
-        EXPECT_TRUE(same(offloaded.optimizer.slots()[slot].flat, here.optimizer.slots()[slot].flat))
-            << here.optimizer.slots()[slot].name;
+      for (std::size_t slot = 0; slot < test::slots_of(here.optimizer).size(); ++slot) {
+        EXPECT_TRUE(same(test::slots_of(offloaded.optimizer)[slot].flat,
+                         test::slots_of(here.optimizer)[slot].flat))
+            << test::slots_of(here.optimizer)[slot].group;
       }
     }
   }
@@ -107,10 +123,11 @@ TEST_P(Offloading, HasTheSameBitsForEveryStateLocation) {
 std::vector<Setting> offload_settings() {
   std::vector<Setting> settings;
   for (const ShardKind kind : kinds) {
-    for (const OptimizerKind optimizer : optimizers) {
+    for (const UpdateRule* optimizer : rules()) {
       settings.push_back({kind, false, 2, DType::float32, optimizer});
       settings.push_back({kind, true, 3, DType::bfloat16, optimizer});
     }
+    for (const Setting& setting : settings_of_two_rules(kind)) settings.push_back(setting);
   }
   return settings;
 }
@@ -141,8 +158,8 @@ TEST_P(DeviceSharding, TheBitsAreTheHosts) {
 std::vector<Setting> device_settings() {
   std::vector<Setting> settings;
   for (const ShardKind kind : kinds) {
-    settings.push_back({kind, false, 2, DType::float32, OptimizerKind::adamw});
-    settings.push_back({kind, true, 3, DType::bfloat16, OptimizerKind::lamb});
+    settings.push_back({kind, false, 2, DType::float32, &rule("adamw")});
+    settings.push_back({kind, true, 3, DType::bfloat16, &rule("lamb")});
   }
   return settings;
 }
@@ -154,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DeviceSharding, testing::ValuesIn(device_setting
 /// host memory.
 TEST(DevicePeriodicAverage, ReplicasAreAveragedToTheHostsBits) {
   for (const parallel::Offload& offload : {on_device, slots_on_host}) {
-    Setting setting{ShardKind::none, true, 2, DType::bfloat16, OptimizerKind::adamw};
+    Setting setting{ShardKind::none, true, 2, DType::bfloat16, &rule("adamw")};
     comm::Engine engine(comm::Engine::ProgressMode::polled);
     ToyFixture here(cpu, comm::Communicator(), engine, setting);
     setting.offload = offload;
@@ -178,6 +195,29 @@ TEST(DevicePeriodicAverage, ReplicasAreAveragedToTheHostsBits) {
   }
 }
 
+/// Then an update of the whole tensor needs no message.
+TEST(ShardedSteps, ATensorOfAMatrixRuleIsOnOneRank) {
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
+  ToyFixture toy(
+      cpu, world(), engine,
+      {.kind = ShardKind::parameters, .optimizer = &rule("adamw"), .group_rule = &whole_sgd});
+  int whole = 0, cut = 0;
+  for (std::int32_t index = 0; index < static_cast<std::int32_t>(toy.list.entries().size());
+       ++index) {
+    const parallel::ParameterShard::OwnedRows& part = toy.store.owned().owned_rows({index});
+    const std::int64_t rows = part.row_end - part.row_begin,
+                       all = toy.list.partition({index}).rows();
+    if (toy.list[{index}].atom == parallel::Atom::row) {
+      cut += rows > 0 && rows < all ? 1 : 0;
+      continue;
+    }
+    EXPECT_TRUE(rows == 0 || rows == all) << toy.list[{index}].name;
+    whole += world().all_reduce(rows == all ? std::int64_t{1} : 0, comm::Reduction::sum) == 1;
+  }
+  EXPECT_EQ(whole, 4) << "q, k and the two tensors of the head";
+  EXPECT_EQ(world().all_reduce(std::int64_t{cut}, comm::Reduction::sum) > 0, world().size() > 1);
+}
+
 TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const DType compute : {DType::float32, DType::bfloat16}) {
@@ -185,8 +225,7 @@ TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
     whole.step(1);
     for (const ShardKind kind : kinds) {
       for (const parallel::Offload& offload : {on_device, masters_on_host}) {
-        ToyFixture fresh(cpu, world(), engine,
-                         {kind, true, 1, compute, OptimizerKind::sgd, offload});
+        ToyFixture fresh(cpu, world(), engine, {kind, true, 1, compute, &rule("sgd"), offload});
         // Sets the master weights, as the restart from a checkpoint does.
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(fresh.list.entries().size());
              ++index) {
@@ -211,7 +250,7 @@ TEST(ShardedSteps, ANonFiniteStepChangesNothing) {
   for (const ShardKind kind : kinds) {
     for (const parallel::Offload& offload : {on_device, both_on_host}) {
       ToyFixture toy(cpu, world(), engine,
-                     {kind, true, 1, DType::bfloat16, OptimizerKind::lamb, offload});
+                     {kind, true, 1, DType::bfloat16, &rule("lamb"), offload});
       toy.step(1);
       const std::vector<std::byte> before = toy.working();
       // Only the last rank owns the infinite value, and all ranks must detect it. Without sharding

@@ -62,12 +62,11 @@ std::vector<Offload> offloads(ShardKind kind) {
 TEST(StateOffload, LeavesEveryBitAtEveryLayout) {
   for (const Layout& layout : layouts()) {
     for (const DType compute : {DType::float32, DType::bfloat16}) {
-      for (const optim::OptimizerKind optimizer :
-           {optim::OptimizerKind::adamw, optim::OptimizerKind::lamb}) {
+      for (const optim::UpdateRule* optimizer : {&optim::rule("adamw"), &optim::rule("lamb")}) {
         ReplicaOptions options = options_of(layout);
         options.compute = compute;
-        options.optimizer.kind = optimizer;
-        options.optimizer.ema = optimizer == optim::OptimizerKind::lamb ? 0.9 : 0;
+        options.optimizer.rule = optimizer;
+        options.optimizer.ema = optimizer == &optim::rule("lamb") ? 0.9 : 0;
         const parallel::Mesh mesh(layout.mesh, test_environment().world());
         const test::TrainingResult plain = test::train_three_steps(options, mesh);
         for (const Offload& offload : offloads(layout.shard)) {

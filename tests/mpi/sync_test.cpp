@@ -18,6 +18,7 @@
 
 #include "support/mpi.hpp"
 #include "support/replica.hpp"
+#include "support/update_rules.hpp"
 
 namespace trireme::train {
 namespace {
@@ -42,7 +43,7 @@ struct Layout {
 
 ReplicaOptions options_of(const Layout& layout) {
   ReplicaOptions options = test::small_gpt(3);
-  options.optimizer.kind = optim::OptimizerKind::sgd;
+  options.optimizer.rule = &optim::rule("sgd");
   options.optimizer.momentum = 0.9;
   options.accumulation = layout.per_rank;
   options.global = layout.per_rank * layout.mesh.data * options.micro;
@@ -275,9 +276,10 @@ struct ReplicasByHand {
     std::vector<Tensor> masters;
     for (const auto& fixture : replicas) masters.push_back(fixture->store().flat_master());
     mean(masters);
-    for (std::size_t slot = 0; slot < replicas[0]->optimizer().slots().size(); ++slot) {
+    for (std::size_t slot = 0; slot < slots_of(replicas[0]->optimizer()).size(); ++slot) {
       std::vector<Tensor> slots;
-      for (const auto& fixture : replicas) slots.push_back(fixture->optimizer().slots()[slot].flat);
+      for (const auto& fixture : replicas)
+        slots.push_back(slots_of(fixture->optimizer())[slot].flat);
       mean(slots);
     }
     if (outer_momentum > 0) step_from_anchor(masters, outer_momentum);
@@ -314,7 +316,7 @@ std::vector<Local> locals() {
   const int ranks = world().size();
   Layout layout{"", {ranks, 1, 1}, ShardKind::none, false, 2};
   ReplicaOptions adamw = options_of(layout);
-  adamw.optimizer.kind = optim::OptimizerKind::adamw;
+  adamw.optimizer.rule = &optim::rule("adamw");
   ReplicaOptions images = test::small_resnet();
   images.optimizer.momentum = 0.9;
   images.global = images.micro * ranks;
@@ -357,12 +359,11 @@ TEST(PeriodicSync, IsTheAverageOfIndependentRuns) {
                   local.tolerance)
             << "step " << step;
       }
-      for (std::size_t slot = 0; slot < replica.weight_update().optimizer().slots().size();
-           ++slot) {
-        EXPECT_LE(
-            largest_difference(replica, replica.weight_update().optimizer().slots()[slot].flat,
-                               mine, floats(mine.weight_update().optimizer().slots()[slot].flat)),
-            10 * local.tolerance);
+      const parallel::StateList slots = slots_of(replica.weight_update().optimizer()),
+                                by_mine = slots_of(mine.weight_update().optimizer());
+      for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+        EXPECT_LE(largest_difference(replica, slots[slot].flat, mine, floats(by_mine[slot].flat)),
+                  10 * local.tolerance);
       }
       // Each replica averages its own weights; the mean of these averages follows. Six steps of a
       // few float32 roundings of numbers of about 1.

@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,21 +23,20 @@
 namespace trireme::train {
 namespace {
 
-using optim::OptimizerKind;
+using optim::rule;
 using optim::TensorNorm;
+using optim::UpdateRule;
 using parallel::PipelineKind;
 using parallel::ShardKind;
 using test::Layout;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
-constexpr OptimizerKind kinds[] = {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars,
-                                   OptimizerKind::lamb};
 constexpr double rate = 0.01;
 
-ReplicaOptions options_of(const Layout& layout, OptimizerKind kind) {
+ReplicaOptions options_of(const Layout& layout, const UpdateRule* used) {
   ReplicaOptions options = test::small_gpt(4, layout);
-  options.optimizer.kind = kind;
+  options.optimizer.rule = used;
   options.optimizer.weight_decay = 0.1;
   options.optimizer.clip_norm = 0.5;
   options.tensor_norms = true;
@@ -91,11 +91,11 @@ std::vector<float> copy_of(const Tensor& tensor) {
 }
 
 /// Returns the norms of the second step on one rank; every rank computes them for itself.
-const std::vector<TensorNorm>& norms_alone(OptimizerKind kind) {
-  static std::vector<TensorNorm> found[4];
-  std::vector<TensorNorm>& norms = found[static_cast<std::size_t>(kind)];
+const std::vector<TensorNorm>& norms_alone(const UpdateRule* used) {
+  static std::map<const UpdateRule*, std::vector<TensorNorm>> found;
+  std::vector<TensorNorm>& norms = found[used];
   if (norms.empty()) {
-    test::ReplicaFixture fixture(options_of(Layout{"one", {}}, kind));
+    test::ReplicaFixture fixture(options_of(Layout{"one", {}}, used));
     run_step(fixture, false);
     norms = run_step(fixture, true);
   }
@@ -103,9 +103,9 @@ const std::vector<TensorNorm>& norms_alone(OptimizerKind kind) {
 }
 
 TEST(TensorNorms, AreThoseOfTheTensorsThemselves) {
-  for (const OptimizerKind kind : kinds) {
-    SCOPED_TRACE(static_cast<int>(kind));
-    test::ReplicaFixture fixture(options_of(Layout{"one", {}}, kind));
+  for (const UpdateRule* used : optim::rules()) {
+    SCOPED_TRACE(used->word);
+    test::ReplicaFixture fixture(options_of(Layout{"one", {}}, used));
     run_step(fixture, false);
     const auto& entries = fixture.store().list().entries();
     std::vector<std::vector<float>> before;
@@ -140,11 +140,11 @@ TEST(TensorNorms, AreThoseOfTheTensorsThemselves) {
       // The difference is rounded once.
       EXPECT_NEAR(norms[i].update, std::sqrt(update), 1e-6 * std::sqrt(update));
       EXPECT_GT(norms[i].update, 0);
-      const bool has_ratio = kind == OptimizerKind::lars || kind == OptimizerKind::lamb;
+      const bool has_ratio = used->trust != nullptr;
       ASSERT_EQ(norms[i].trust_ratio.has_value(), has_ratio && entries[i].spec.trust);
       if (!norms[i].trust_ratio) continue;
       ++trusted;
-      if (kind == OptimizerKind::lars) {
+      if (used == &rule("lars")) {
         const double decay = entries[i].spec.decay ? 0.1 : 0, norm = std::sqrt(weight);
         const double expected = 0.001 * norm / (clip * gradients[i] + decay * norm);
         EXPECT_NEAR(*norms[i].trust_ratio, expected, 1e-5 * expected);
@@ -156,26 +156,25 @@ TEST(TensorNorms, AreThoseOfTheTensorsThemselves) {
         }
       }
     }
-    EXPECT_EQ(trusted > 3, kind == OptimizerKind::lars || kind == OptimizerKind::lamb);
+    EXPECT_EQ(trusted > 3, used->trust != nullptr);
   }
 }
 
 TEST(TensorNorms, AreTheSameAtEveryLayout) {
   for (const auto& [layout, offload] : layouts()) {
-    for (const OptimizerKind kind : kinds) {
-      SCOPED_TRACE(std::string(layout.name) + ", optimizer " +
-                   std::to_string(static_cast<int>(kind)));
-      ReplicaOptions options = options_of(layout, kind);
+    for (const UpdateRule* used : optim::rules()) {
+      SCOPED_TRACE(std::string(layout.name) + ", optimizer " + used->word);
+      ReplicaOptions options = options_of(layout, used);
       options.offload = offload;
       test::ReplicaFixture fixture(options, 1, parallel::Mesh(layout.mesh, world()));
       run_step(fixture, false);
-      const std::vector<TensorNorm> norms = run_step(fixture, true), &alone = norms_alone(kind);
+      const std::vector<TensorNorm> norms = run_step(fixture, true), &alone = norms_alone(used);
       ASSERT_EQ(norms.size(), alone.size());
       for (std::size_t i = 0; i < norms.size(); ++i) {
         SCOPED_TRACE(i);
         // Gradients differ by the rounding of their sums (1e-5). Adam's form divides tiny gradients
         // by their own size, so it magnifies the rounding of those.
-        const bool adam = kind == OptimizerKind::adamw || kind == OptimizerKind::lamb;
+        const bool adam = used->corrects_bias;
         const double tolerance = adam ? 2e-3 : 1e-4;
         EXPECT_NEAR(norms[i].weight, alone[i].weight, tolerance * alone[i].weight);
         EXPECT_NEAR(norms[i].gradient, alone[i].gradient, tolerance * alone[i].gradient + 1e-7);
@@ -192,10 +191,9 @@ TEST(TensorNorms, AreTheSameAtEveryLayout) {
 
 TEST(TensorNorms, ChangeNoBitOfTheTrainingAndAreInThePlan) {
   for (const auto& [layout, offload] : layouts()) {
-    for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lamb}) {
-      SCOPED_TRACE(std::string(layout.name) + ", optimizer " +
-                   std::to_string(static_cast<int>(kind)));
-      ReplicaOptions options = options_of(layout, kind);
+    for (const UpdateRule* used : {&rule("sgd"), &rule("lamb")}) {
+      SCOPED_TRACE(std::string(layout.name) + ", optimizer " + used->word);
+      ReplicaOptions options = options_of(layout, used);
       options.offload = offload;
       options.deterministic = true;
       const parallel::Mesh mesh(layout.mesh, world());
@@ -224,7 +222,7 @@ TEST(TensorNorms, ChangeNoBitOfTheTrainingAndAreInThePlan) {
 TEST(TensorNorms, ASkippedStepNamesTheLastTensorThatIsNotFinite) {
   for (const auto& [layout, offload] : layouts()) {
     SCOPED_TRACE(layout.name);
-    ReplicaOptions options = options_of(layout, OptimizerKind::lamb);
+    ReplicaOptions options = options_of(layout, &rule("lamb"));
     options.offload = offload;
     const parallel::Mesh mesh(layout.mesh, world());
     test::ReplicaFixture fixture(options, 1, mesh);

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "support/mpi.hpp"
+#include "support/update_rules.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/device/stream.hpp"
+#include "trireme/optim/groups.hpp"
 #include "trireme/optim/optimizer.hpp"
 #include "trireme/parallel/gradient_reducer.hpp"
 
@@ -76,20 +78,34 @@ struct Setting {
   bool deterministic = true;
   std::int64_t per_rank = 1;  ///< micro-batches of a rank in a step
   DType compute = DType::float32;
-  OptimizerKind optimizer = OptimizerKind::sgd;
+  const UpdateRule* optimizer = &rule("sgd");
   parallel::Offload offload = {};
   /// A part of the larger tensors, or several of the smaller ones.
   std::int64_t window_elements = 50;
+  /// The rule of a group: k, q, and the weights of the head.
+  const UpdateRule* group_rule = nullptr;
 };
 
-inline OptimizerOptions options_of(OptimizerKind kind) {
-  OptimizerOptions options;
-  options.kind = kind;
-  options.weight_decay = 0.02;
+inline OptimizerOptions options_of(const UpdateRule& rule) {
+  OptimizerOptions options = test::options_of(rule);
   options.clip_norm = 5;  // gradients are larger, so the norm affects every weight
-  if (kind == OptimizerKind::lars) options.trust_coefficient = 0.02;
   return options;
 }
+inline OptimizerOptions options_of(const Setting& setting) {
+  OptimizerOptions options = options_of(*setting.optimizer);
+  if (setting.group_rule == nullptr) return options;
+  const RuleOptions of_group = options_of(*setting.group_rule);
+  options.groups = {{.match = "?", .rule = of_group}, {.match = "head*", .rule = of_group}};
+  return options;
+}
+
+/// SGD as a rule that needs whole matrices.
+inline const UpdateRule whole_sgd = [] {
+  UpdateRule changed = rule("sgd");
+  changed.word = "whole_sgd";
+  changed.scope = RuleScope::matrix;
+  return changed;
+}();
 
 inline double to_double(const Tensor& tensor, std::int64_t i) {
   if (tensor.dtype == DType::float32) return tensor.as<float>()[i];
@@ -104,7 +120,7 @@ struct ToyFixture {
       : engine(engine_in),
         setting(setting_in),
         stream(device),
-        list(toy_list()),
+        list(prepared_list(options_of(setting))),
         layout(list, 1, setting.compute),
         parameters(device, "parameters", 1 << 20),
         gradients(device, "gradients", 1 << 20),
@@ -121,7 +137,7 @@ struct ToyFixture {
               gradients),
         reducer(store, {data, {}, nullptr}, engine, {setting.per_rank, setting.deterministic},
                 gradients),
-        optimizer(options_of(setting.optimizer), store, {},
+        optimizer(options_of(setting), store, {},
                   {slots, setting.offload.optimizer ? &host_slots : nullptr, target_of(device)}),
         first_micro_batch(data.rank() * setting.per_rank) {
     if (device.kind == DeviceKind::emulated) {
@@ -131,6 +147,11 @@ struct ToyFixture {
     store.initialize(context, 5);
     for (const parallel::ParameterList::Entry& entry : list.entries())
       keys.push_back(random_key(1, entry.spec.name));
+  }
+  static parallel::ParameterList prepared_list(const OptimizerOptions& options) {
+    parallel::ParameterList list = toy_list();
+    prepare(options, list);
+    return list;
   }
   ~ToyFixture() { engine.quiesce(); }  // requests under way use this memory
   static Device host_of(Device device) { return device.kind == DeviceKind::meta ? device : cpu; }
@@ -201,7 +222,7 @@ struct ToyFixture {
     synchronize(stream);  // for state in host memory
     std::vector<std::byte> bytes;
     add_bytes(store.flat_master(), bytes);
-    for (const Optimizer::Slot& slot : optimizer.slots()) add_bytes(slot.flat, bytes);
+    for (const parallel::StateEntry& slot : test::slots_of(optimizer)) add_bytes(slot.flat, bytes);
     return bytes;
   }
 
@@ -223,6 +244,8 @@ struct ToyFixture {
   /// `whole` does not shard.
   template <class Each>
   void compare(const ToyFixture& whole, Each&& each) const {
+    const parallel::StateList slots = test::slots_of(optimizer),
+                              of_whole = test::slots_of(whole.optimizer);
     for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
          ++index) {
       const parallel::ParameterShard::OwnedRows& part = store.owned().owned_rows({index});
@@ -231,10 +254,9 @@ struct ToyFixture {
       for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
         each(store.flat_master().as<float>()[part.offset + i],
              whole.store.flat_master().as<float>()[begin + i]);
-        for (std::size_t slot = 0; slot < optimizer.slots().size(); ++slot) {
-          each(optimizer.slots()[slot].flat.as<float>()[part.offset + i],
-               whole.optimizer.slots()[slot].flat.as<float>()[begin + i]);
-        }
+        for (std::size_t slot = 0; slot < slots.size(); ++slot)
+          each(slots[slot].flat.as<float>()[part.offset + i],
+               of_whole[slot].flat.as<float>()[begin + i]);
       }
     }
   }
@@ -254,16 +276,13 @@ struct ToyFixture {
   std::vector<std::uint64_t> keys;  ///< random keys of the gradients, by tensor
 };
 
-inline constexpr OptimizerKind optimizers[] = {OptimizerKind::sgd, OptimizerKind::adamw,
-                                               OptimizerKind::lars, OptimizerKind::lamb};
 inline constexpr const char* kind_names[] = {"none", "optimizer", "gradients", "parameters"};
 
 inline std::string name_of(const Setting& setting) {
-  const char* const optimizer_names[] = {"sgd", "adamw", "lars", "lamb"};
   return std::string(kind_names[static_cast<int>(setting.kind)]) +
          (setting.deterministic ? "_tree_" : "_plain_") + std::to_string(setting.per_rank) + "_" +
-         (setting.compute == DType::bfloat16 ? "bfloat16_" : "float32_") +
-         optimizer_names[static_cast<int>(setting.optimizer)];
+         (setting.compute == DType::bfloat16 ? "bfloat16_" : "float32_") + setting.optimizer->word +
+         (setting.group_rule != nullptr ? "_beside_" + std::string(setting.group_rule->word) : "");
 }
 
 }  // namespace trireme::optim

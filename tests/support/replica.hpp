@@ -203,7 +203,7 @@ inline train::ReplicaOptions small_gpt(std::int64_t layers = 2, std::int64_t wid
                        .mlp_width = 4 * width,
                        .vocabulary = 37,
                        .dropout = 0.1};
-  options.optimizer.kind = optim::OptimizerKind::adamw;
+  options.optimizer.rule = &optim::rule("adamw");
   options.classes = 37;
   options.micro = options.global = 2;
   return options;

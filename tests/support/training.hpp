@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "support/replica.hpp"
+#include "support/update_rules.hpp"
 
 namespace trireme::test {
 
@@ -48,7 +49,7 @@ inline TrainingResult train_three_steps(
   }
   fixture.engine.quiesce();
   append_values(fixture.replica, fixture.store().flat_master(), result.master);
-  for (const optim::Optimizer::Slot& slot : fixture.optimizer().slots())
+  for (const parallel::StateEntry& slot : slots_of(fixture.optimizer()))
     append_values(fixture.replica, slot.flat, result.optimizer_state);
   if (const Tensor ema = fixture.optimizer().ema(); ema.defined())
     append_values(fixture.replica, ema, result.ema);

@@ -46,6 +46,8 @@ struct TensorSlice {
   /// Stream of the device that uses `data`, which is in device or host memory. write() and read()
   /// wait for its work before they touch `data`.
   Stream stream = {};
+  /// Optimizer state that counts updates from its own start (Info::updates_before).
+  bool counts_updates = false;
 };
 
 /// A value of an attribute of /state. An unsigned integer below 2^63 is read back from a file as a
@@ -122,10 +124,6 @@ struct Contents {
   /// The index of the file, on the rank that made it; read() takes it to spare a second one.
   std::shared_ptr<const io::Hdf5Index> index;
 };
-
-/// Returns the name of the weight of which this is the path of a moment, the state of adamw and
-/// lamb that has a bias correction; none for other tensors.
-std::optional<std::string> weight_of_moment(const std::string& tensor_path);
 
 /// Throws InputError if `path` is a folder; the message names the files to use instead.
 void reject_folder(const std::string& path);

@@ -50,11 +50,17 @@ struct LossScaling {
   std::int64_t growth_interval = 0;
 };
 
+/// The decays of a rule, from which the decision computes values of its tensors.
+struct RuleDecays {
+  float momentum = 0;           ///< of the velocity
+  double beta1 = 0, beta2 = 0;  ///< of the moments, for their bias corrections
+};
+
 /// Arguments of decide_step(): *decision = whether and how the update of this step is applied, from
 /// the square sums of its gradient.
 /// Its update count and loss scale continue from the values that *decision had. rates[].rate = the
-/// learning rate times rates[].rate_ratio and rates[].momentum = the momentum, except for running
-/// statistics.
+/// learning rate times rates[].rate_ratio, and rates[].momentum and rates[].bias_correction* follow
+/// from the decays of their rule, except for running statistics.
 struct DecideStepArgs {
   PartialSquareSums gradient;
   /// loss scale under which this gradient was computed. It may be older than decision->loss_scale.
@@ -67,12 +73,10 @@ struct DecideStepArgs {
   const SampleSums* loss = nullptr;
   double loss_limit = std::numeric_limits<double>::infinity();
   float learning_rate = 0;
-  /// decay of the velocity; sgd and lars read it
-  float momentum = 0;
   /// 0: no clipping
   double clip_norm = 0;
-  /// for the bias corrections of adamw and lamb
-  double beta1 = 0, beta2 = 0;
+  /// by TensorRates::rule
+  RuleDecays rules[max_rules] = {};
   TensorRates* rates = nullptr;
   /// length of `rates`
   std::int64_t tensors = 0;

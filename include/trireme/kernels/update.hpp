@@ -36,20 +36,26 @@ struct FlatChunk {
   std::int64_t working_offset = 0;
 };
 
+/// Value of TensorRates::rule for a running statistic, w = (1 - rate) * w + rate * g, which has no
+/// rule and no slots.
+inline constexpr std::int32_t statistic_rule = -1;
+/// The largest numbers of rules of an optimizer, and of slots of a rule.
+inline constexpr int max_rules = 4, max_slots = 2;
+
 /// Per-tensor values of one update; kernels index arrays of them by tensor.
 struct TensorRates {
-  /// learning rate. LARS: the global rate. Running statistics: their momentum (0.1)
+  /// learning rate. Running statistics: their momentum (0.1)
   float rate = 0;
   float weight_decay = 0;
-  /// LARS: the local rate; LAMB: the trust ratio
+  /// the factor that a rule computes from norms of the whole tensor
   float trust_ratio = 1;
-  /// 1: a running statistic, w = (1 - rate) * w + rate * g; it has no optimizer state
-  std::int32_t is_statistic = 0;
-  /// SGD and LARS: the decay of the velocity, the same for all tensors of a step
+  /// index of the rule in DecideStepArgs::rules, or statistic_rule
+  std::int32_t rule = 0;
+  /// the decay of the velocity in this step
   float momentum = 0;
   /// factor of the learning rate of a step for this tensor
   float rate_ratio = 1;
-  /// adamw, lamb: 1 - beta^t, where t counts the updates since the moments of this tensor began
+  /// 1 - beta^t, where t counts the updates since the moments of this tensor began
   float bias_correction1 = 1, bias_correction2 = 1;
   /// updates that were applied before the moments of this tensor began
   std::int64_t updates_before = 0;
@@ -79,25 +85,17 @@ struct StepDecision {
   std::int32_t nonfinite_tensor = -1;
 };
 
-/// SGD with momentum, PyTorch's form.
-struct SgdRule {
+/// The numbers of a rule that are the same for all tensors. A kernel reads those of its rule.
+struct RuleNumbers {
   bool nesterov = false;
-};
-/// AdamW (Loshchilov and Hutter 2019).
-struct AdamWRule {
-  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
-};
-
-/// LAMB (You et al. 2020).
-struct LambRule {
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
 };
 
 /// Flat buffers and chunk list of an update, all in memory that the kernel can read.
 struct Update {
   float *weight = nullptr, *gradient = nullptr;
-  /// optimizer state: momentum or first moment, second moment
-  float *slot1 = nullptr, *slot2 = nullptr;
+  /// state of the rule, in the order in which it names its slots
+  float* slots[max_slots] = {};
   /// = the updated weights in the types and at the offsets of the chunks; null: no working copy
   std::byte* working_weights = nullptr;
   const FlatChunk* chunks = nullptr;
@@ -106,24 +104,26 @@ struct Update {
   const StepDecision* decision = nullptr;
   /// Elements of the gradient are clipped to [-limit, limit] before they are multiplied by
   /// StepDecision::gradient_factor. Values that are not finite, and running statistics, are not
-  /// clipped. LAMB clips in lamb_direction() only.
+  /// clipped.
   float gradient_limit = unlimited;
 };
-/// Enqueue one pass that updates weights, optimizer state and working weights. slot1 may be null
-/// for SGD without momentum.
-void update_sgd(const Stream&, const SgdRule&, const Update&);
-/// LARS (You et al. 2017).
-void update_lars(const Stream&, const Update&);
-void update_adamw(const Stream&, const AdamWRule&, const Update&);
-/// LAMB takes two passes; the norms of weights and directions are computed between them.
-/// - lamb_direction(): gradient = direction of the step (running statistics unchanged); the moments
-///   are updated.
-/// - update_lamb(): weight -= rate * trust_ratio * gradient, which already includes
-///   gradient_factor.
-void lamb_direction(const Stream&, const LambRule&, const Update&);
-void update_lamb(const Stream&, const Update&);
-/// Exponential moving average: slot1 += take * (weight - slot1) in all chunks, running statistics
-/// included. Does not read gradient, slot2 and rates.
+
+/// Enqueues one pass of a rule over the chunks. A pass of the usual kind updates weights, running
+/// statistics, slots and working weights. Formulas: docs/reference/numerics.md.
+using UpdateKernel = void(const Stream&, const RuleNumbers&, const Update&);
+
+UpdateKernel update_sgd;    ///< slots: momentum, or null without
+UpdateKernel update_lars;   ///< slots: momentum
+UpdateKernel update_adamw;  ///< slots: first and second moment
+/// First pass of LAMB: gradient = direction of the step (running statistics unchanged); the slots,
+/// the moments, are updated.
+UpdateKernel lamb_direction;
+/// Second pass of LAMB: weight -= rate * trust_ratio * gradient. Ignores clipping and
+/// gradient_factor, which the direction includes.
+UpdateKernel update_lamb;
+
+/// Exponential moving average: slots[0] += take * (weight - slots[0]) in all chunks, running
+/// statistics included. Does not read gradient, slots[1] and rates.
 void update_ema(const Stream&, float take, const Update&);
 
 }  // namespace trireme::kernels

@@ -18,7 +18,8 @@ struct OpEntry {
   std::string_view unfused = {};  ///< Fused ops: the op with the same products.
 };
 
-/// All ops: first those with products.
+/// All ops but the passes of update rules, which their rules list (optim::rules()): first those
+/// with products.
 // clang-format off
 inline constexpr OpEntry op_list[] = {
     {"linear_forward"},
@@ -42,13 +43,12 @@ inline constexpr OpEntry op_list[] = {
     {"change_channels"}, {"column_sums"}, {"copy"}, {"cross_entropy"}, {"decide_step"}, {"dropout"},
     {"dropout_add"}, {"embedding_backward"}, {"embedding_forward"}, {"fill"}, {"fused_softmax"},
     {"gelu_backward"}, {"gelu_forward"}, {"group_norm_backward"}, {"group_norm_forward"},
-    {"lamb_direction"}, {"lamb_trust"}, {"lars_trust"}, {"max_pool_backward"}, {"max_pool_forward"},
+    {"lamb_trust"}, {"lars_trust"}, {"max_pool_backward"}, {"max_pool_forward"},
     {"merge_statistics"}, {"pack_status"}, {"positions_backward"}, {"prepare_images"},
     {"read_status"}, {"relu_backward"}, {"relu_forward"}, {"rotary"}, {"row_norm_backward"},
     {"row_norm_forward"}, {"row_square_sums"}, {"scaled_copy"}, {"softmax_gradient"},
     {"softmax_statistics"}, {"softmax_sums"}, {"sum_lists"}, {"swap"}, {"swiglu_backward"},
-    {"swiglu_forward"}, {"update_adamw"}, {"update_ema"}, {"update_lamb"}, {"update_lars"},
-    {"update_sgd"}};
+    {"swiglu_forward"}, {"update_ema"}};
 // clang-format on
 
 /// An op, made from its name while the program is compiled: a name that is not in the list does not
@@ -57,6 +57,12 @@ struct Op : OpEntry {
   constexpr Op() = default;
   consteval Op(const char* op_name) : OpEntry(*op_list) {
     for (const OpEntry* entry = op_list; name != op_name;) OpEntry::operator=(*++entry);
+  }
+  /// The pass of an update rule.
+  static consteval Op of_rule(const char* op_name) {
+    Op op;
+    op.name = op_name;
+    return op;
   }
   constexpr bool operator==(const Op& other) const { return name == other.name; }
 };

@@ -25,46 +25,44 @@ using kernels::FlatChunk;
 using kernels::StepDecision;
 using kernels::TensorRates;
 
-/// The flat buffers that an update reads and writes. `weight`, `gradient` and the slots are float32
-/// [elements that this rank owns]. `slot1` and `slot2` are the optimizer's state (momentum; exp_avg
-/// and exp_avg_sq), undefined if the rule has none. `working` is the copy of the weights that ops
-/// read, as bytes of all ranks; undefined where ops read `weight` itself.
-struct FlatState {
-  Tensor weight, gradient, slot1, slot2, working;
-  /// Bytes of `working` that the chunks cover. Used for counting only.
-  std::int64_t working_bytes = 0;
+/// What an update reads and writes, one window of the flat buffers at a time. All but `working` are
+/// float32 [elements of the window].
+struct WindowState {
+  Tensor weight, gradient;
+  /// State of the rule; undefined where it has none.
+  Tensor slots[kernels::max_slots] = {};
+  /// The copy of the weights that ops read, as bytes of all ranks; undefined where ops read
+  /// `weight` itself.
+  Tensor working;
+  /// Elements of the window, and bytes of `working`, that the chunks cover. Used for counting only.
+  std::int64_t elements = 0, working_bytes = 0;
   /// Elements of the gradient are clipped to [-limit, limit], as the update reads them. Values that
   /// are not finite, and running statistics, are not clipped.
   float gradient_limit = unlimited;
+  const FlatChunk* chunks = nullptr;
+  std::int64_t chunk_count = 0;
+  const TensorRates* rates = nullptr;
+  const StepDecision* decision = nullptr;
 };
 
-using kernels::AdamWRule;
-using kernels::LambRule;
-using kernels::SgdRule;
+using kernels::RuleNumbers;
 
-/// Enqueues one pass over the flat buffers: weight decay, slots, master weights and working copy
-/// (formulas: docs/reference/numerics.md). The kernels read the decision and change nothing if the
-/// step is skipped.
-void update_sgd(Context&, const SgdRule&, const FlatState&, const FlatChunk* chunks,
-                std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision);
-void update_lars(Context&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count,
-                 const TensorRates* rates, const StepDecision* decision);
-void update_adamw(Context&, const AdamWRule&, const FlatState&, const FlatChunk* chunks,
-                  std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision);
-/// Enqueues LAMB's first pass: gradient = the direction of the step, weight decay included; the
-/// slots are updated. Weights and running statistics do not change.
-void lamb_direction(Context&, const LambRule&, const FlatState&, const FlatChunk* chunks,
-                    std::int64_t chunk_count, const TensorRates* rates,
-                    const StepDecision* decision);
-/// Enqueues LAMB's second pass: weight -= rate * trust * direction, running statistics, working
-/// copy. The gradient buffer holds the direction, which already includes the gradient factor.
-void update_lamb(Context&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count,
-                 const TensorRates* rates, const StepDecision* decision);
+/// A pass of an update rule: a kernel, and its name as an op.
+struct UpdatePass {
+  Op op = {};
+  kernels::UpdateKernel* kernel = nullptr;
+  bool writes_weights = true;  ///< false: it writes the direction of the step over the gradient
+  int slots = 0;               ///< that it reads and writes, at most
+};
 
-/// Enqueues the exponential moving average after an update: average += (1 - decay) * (weight -
-/// average), running statistics included. Changes nothing if the step is skipped. 1 - decay is
-/// computed in double, the rest in float32. The bits of an element depend on its own history only.
-void update_ema(Context&, double decay, const Tensor& weight, const Tensor& average,
-                const FlatChunk* chunks, std::int64_t chunk_count, const StepDecision* decision);
+/// Enqueues one pass over a window (formulas: docs/reference/numerics.md). The kernels read the
+/// decision and change nothing if the step is skipped.
+void update(Context&, const UpdatePass&, const RuleNumbers&, const WindowState&);
+
+/// Enqueues the exponential moving average of the weights of a window after their update: average
+/// += (1 - decay) * (weight - average), running statistics included. Changes nothing if the step is
+/// skipped. 1 - decay is computed in double, the rest in float32. The bits of an element depend on
+/// its own history only.
+void update_ema(Context&, double decay, const WindowState&, const Tensor& average);
 
 }  // namespace trireme::ops

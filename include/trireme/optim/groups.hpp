@@ -30,7 +30,10 @@ void validate_groups(const std::vector<ParameterGroup>& groups,
 /// other.
 std::string describe_groups(const std::vector<ParameterGroup>& groups,
                             const parallel::ParameterList& model);
-/// Freezes the parameters of `list` that the groups freeze.
-void freeze(const std::vector<ParameterGroup>& groups, parallel::ParameterList& list);
+/// Returns the rule of a weight, with its numbers: that of its group, or the optimizer's own.
+const RuleOptions& rule_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec);
+/// Prepares the parameters of `list` for training, before their layout is computed: freezes those
+/// that the groups freeze, and keeps those whole whose rule needs it.
+void prepare(const OptimizerOptions& options, parallel::ParameterList& list);
 
 }  // namespace trireme::optim

@@ -9,7 +9,7 @@ namespace trireme::optim {
 /// Visits the table [optimizer]. Some keys belong to kinds of the schedule too.
 void visit_keys(keys::Visitor& visitor, const ScheduleOptions& schedule, OptimizerOptions& options);
 /// Visits the table [schedule]. Some keys belong to kinds of the optimizer too.
-void visit_keys(keys::Visitor& visitor, OptimizerKind optimizer, ScheduleOptions& options);
+void visit_keys(keys::Visitor& visitor, const UpdateRule& rule, ScheduleOptions& options);
 /// Adds a mistake for each pair of keys of both tables that contradict each other.
 void check_keys(const ScheduleOptions& schedule, const OptimizerOptions& optimizer,
                 keys::Reader& reader);

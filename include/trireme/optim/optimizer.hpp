@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "trireme/optim/tensor_norms.hpp"
 #include "trireme/parallel/device_table.hpp"
 #include "trireme/parallel/parameter_store.hpp"
+#include "trireme/parallel/state_list.hpp"
 
 namespace trireme::optim {
 
@@ -61,8 +63,8 @@ struct StepRates {
   std::optional<double> momentum = {};  ///< sgd, lars; none: that of the options
 };
 
-/// Applies one update per step (SGD, AdamW, LARS, LAMB) to the parts of the flat buffers that this
-/// rank owns, running statistics included.
+/// Applies one update per step to the parts of the flat buffers that this rank owns, running
+/// statistics included. A parameter group may have a rule of its own (optim/rule.hpp).
 ///
 /// begin_update() enqueues all work of an update on the compute stream. end_update() waits for the
 /// oldest update in flight and reports its outcome. At most two may be in flight, so that the host
@@ -78,14 +80,6 @@ struct StepRates {
 /// average of weights and running statistics.
 class Optimizer {
  public:
-  /// One buffer of optimizer state, for example the momentum: float32, one number for each weight
-  /// that this rank owns.
-  struct Slot {
-    std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
-                       ///< (docs/reference/tensor_names.md)
-    Tensor flat;  ///< in the layout of the store's owned() without frozen tensors, on the device or
-                  ///< in host memory; starts at 0
-  };
   /// Takes the memory of the slots, of the average and of the tables that kernels read from
   /// `state`. `scaling`: the loss is scaled by a factor that changes with the outcome of steps.
   /// `measures_tensors`: updates may be measured. Nothing is allocated later.
@@ -96,7 +90,7 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Enqueues one update from the store's flat gradient, which holds the sum over the whole step.
-  /// LAMB overwrites that gradient.
+  /// A rule that makes directions overwrites that gradient.
   ///
   /// Collective over the data and model groups. Allocates nothing. The host waits only for
   /// communication through host memory (comm::Engine::wait). The caller then starts the gather of
@@ -117,7 +111,9 @@ class Optimizer {
     return end_update();
   }
 
-  const std::vector<Slot>& slots() const { return slots_; }
+  /// Adds the slots of all rules, and the moving average, to the state that a checkpoint holds.
+  /// Rules share buffers: each weight uses those of its rule. All start at 0.
+  void add_state(parallel::StateList& list) const;
   /// Returns the buffers that are averaged where replicas train independently between
   /// synchronizations: the slots and the moving average. The average is linear in the weights, so
   /// the mean of the averages is the average of the means.
@@ -153,51 +149,48 @@ class Optimizer {
   void swap_ema(ops::Context& context);
 
  private:
-  /// The buffers that a pass over the windows writes, in addition to the gradient.
-  struct PassWrites {
-    bool weights = true, slots = true;
+  /// A rule of the optimizer or of its groups.
+  struct RuleUse {
+    RuleOptions options;
+    ops::RuleNumbers numbers;
+    std::vector<ops::TrustRatioTensor> trusted;  ///< its tensors that have a trust ratio
+    parallel::DeviceTable<const ops::TrustRatioTensor> trusted_table;
   };
-  /// The chunks of one window: a range of those of all windows.
+  /// The chunks of one rule in one window: a range of chunks_.
   struct WindowChunks {
     std::size_t begin = 0, end = 0;
-    std::int64_t working_bytes = 0;  ///< bytes of the working weights that the window covers
+    std::int64_t elements = 0, working_bytes = 0;  ///< of the window that they cover
   };
-  /// The tables that an update kernel reads, at addresses that it can read.
-  struct UpdateTables {
-    const ops::FlatChunk* chunks = nullptr;
-    std::int64_t chunk_count = 0;
-    const ops::TensorRates* rates = nullptr;
-    const ops::StepDecision* decision = nullptr;
-  };
-  template <class Pass>
-  void for_each_window(ops::Context& context, const PassWrites& writes, float gradient_limit,
-                       Pass&& pass);
+  void find_rules();
+  void make_chunks(const parallel::StateMemory& state);
+  /// Returns the index of a tensor's rule in rules_.
+  std::size_t rule_index(const parallel::ParameterSpec& spec) const;
+  bool has_trust_ratios() const;
+  void set_trust_ratios(ops::Context& context, bool from_directions);
+  void run_passes(ops::Context& context, ops::UpdatePass UpdateRule::* pass, bool writes_weights,
+                  float gradient_limit);
   float gradient_limit(const StepLoss& loss) const;
   void copy_to_ema(ops::Context& context,
                    std::span<const parallel::ParameterShard::Window> windows);
   void decide_step(ops::Context& context, const StepRates& rates, const StepLoss& loss);
   void restore_decision();
-  ops::TrustRatioArgs trust_arguments(ops::Context& context);
-  void update(ops::Context& context, float gradient_limit);
 
   OptimizerOptions options_;
   ops::LossScaling scaling_;
   LossScale loss_scale_;  ///< as far as the host knows
   parallel::ParameterStore& store_;
-  std::vector<Slot> slots_;
-  std::vector<parallel::WindowedBuffer> buffers_;  ///< by slot
+  std::vector<RuleUse> rules_;                     ///< by TensorRates::rule; 0: the optimizer's own
+  std::vector<parallel::WindowedBuffer> buffers_;  ///< by slot, for all rules
   std::optional<parallel::WindowedBuffer> ema_;
-  std::vector<WindowChunks> windows_;
-  std::vector<ops::TensorRates> rates_;         ///< by tensor
-  std::vector<ops::TrustRatioTensor> trusted_;  ///< LARS, LAMB: the tensors that have a trust ratio
-  ops::StepDecision decision_;  ///< of the last step; the next decision continues from it
+  std::vector<WindowChunks> windows_;    ///< by window and rule
+  std::vector<ops::TensorRates> rates_;  ///< by tensor
+  ops::StepDecision decision_;           ///< of the last step; the next decision continues from it
   parallel::OwnedTable<const ops::FlatChunk> chunks_;  ///< of all windows, one after the other
   parallel::DeviceTable<ops::TensorRates> rate_table_;
-  parallel::DeviceTable<const ops::TrustRatioTensor> trusted_table_;
   parallel::DeviceTable<ops::StepDecision> decision_table_;
   parallel::AsyncReadback<ops::StepDecision> report_;
-  SquareSums gradient_squares_;  ///< LAMB: after its first pass, those of the directions
-  std::optional<SquareSums> weight_squares_;  ///< LARS, LAMB, and if tensors are measured
+  SquareSums gradient_squares_;  ///< after a pass that makes directions: those of the directions
+  std::optional<SquareSums> weight_squares_;  ///< for trust ratios, and if tensors are measured
   std::optional<TensorNorms> tensor_norms_;   ///< if tensors are measured
   bool measures_ = false;                     ///< the update that is being enqueued is measured
   std::int64_t updates_ = 0;                  ///< as far as the host knows

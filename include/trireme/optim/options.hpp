@@ -8,10 +8,19 @@
 #include <vector>
 
 #include "trireme/base/duration.hpp"
+#include "trireme/optim/rule.hpp"
 
 namespace trireme::optim {
 
-enum class OptimizerKind : std::uint8_t { sgd, adamw, lars, lamb };
+/// An update rule and its numbers.
+struct RuleOptions {
+  const UpdateRule* rule = rules().front();
+  double momentum = 0.9;
+  bool nesterov = false;
+  double trust_coefficient = 0.001;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  bool operator==(const RuleOptions&) const = default;
+};
 
 /// One of the deck's [[optimizer.groups]]: how the weights that it matches are trained.
 struct ParameterGroup {
@@ -20,18 +29,15 @@ struct ParameterGroup {
   double rate_ratio = 1;             ///< factor of the learning rate
   std::optional<double> decay = {};  ///< weight decay, in place of weight_decay and decay_all
   bool frozen = false;               ///< the weights keep their values
+  /// In place of the optimizer's own rule. No key of the deck sets it.
+  std::optional<RuleOptions> rule = {};
   bool operator==(const ParameterGroup&) const = default;
 };
 
 /// The deck's table [optimizer] (docs/reference/deck.md).
-struct OptimizerOptions {
-  OptimizerKind kind = OptimizerKind::sgd;
+struct OptimizerOptions : RuleOptions {
   double weight_decay = 0;
   bool decay_all = false;
-  double momentum = 0.9;                              ///< sgd, lars
-  bool nesterov = false;                              ///< sgd
-  double trust_coefficient = 0.001;                   ///< lars
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw, lamb
   double clip_value = 0;  ///< maximum magnitude of an element of the gradient; 0: no clipping
   double clip_norm = 0;   ///< maximum 2-norm of the gradient; 0: no clipping
   double ema = 0;         ///< decay of the moving average of the weights; 0: no average
@@ -94,10 +100,9 @@ struct ScheduleOptions {
     return kind == ScheduleKind::cosine || kind == ScheduleKind::polynomial ||
            kind == ScheduleKind::one_cycle;
   }
-  /// Returns whether the momentum of this optimizer changes with the rate.
-  bool varies_momentum(OptimizerKind optimizer) const {
-    return kind == ScheduleKind::one_cycle &&
-           (optimizer == OptimizerKind::sgd || optimizer == OptimizerKind::lars);
+  /// Returns whether the momentum of this rule changes with the rate.
+  bool varies_momentum(const UpdateRule& rule) const {
+    return kind == ScheduleKind::one_cycle && rule.has_key("momentum");
   }
 };
 

@@ -11,8 +11,9 @@
 
 namespace trireme::parallel {
 
-/// The rows of one tensor in a flat buffer. They are adjacent and of one length, so a few numbers
-/// describe them; a large model has millions.
+/// The rows of one tensor in a flat buffer, at which it may be cut. They are adjacent and of one
+/// length, so a few numbers describe them; a large model has millions. A tensor that stays whole
+/// (Atom::tensor) is one row.
 struct RowRun {
   std::int64_t offset = 0;        ///< of the first row, in elements
   std::int64_t row_elements = 0;  ///< of each row

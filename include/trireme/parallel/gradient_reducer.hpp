@@ -11,6 +11,7 @@
 #include "trireme/ops/cast_tensors.hpp"
 #include "trireme/parallel/micro_batch_squares.hpp"
 #include "trireme/parallel/parameter_store.hpp"
+#include "trireme/parallel/state_list.hpp"
 #include "trireme/parallel/tensor_group.hpp"
 
 namespace trireme::parallel {
@@ -131,6 +132,13 @@ class GradientReducer {
     return options_.delayed ? step_sums_[current_sum_].description : ReducedGradient{false, true};
   }
   /// Returns its elements, in the layout of the store's owned().
+  /// Adds a pending sum, which must be complete, to the state that a checkpoint holds.
+  void add_state(StateList& list) const {
+    if (pending().exists)
+      list.push_back({.group = "optimizer/pending",
+                      .flat = pending_gradient(),
+                      .tensors = StateEntry::Tensors::trained});
+  }
   const Tensor& pending_gradient() const { return step_sums_[current_sum_].reduced; }
   /// Restores a pending sum after a restart (with `delayed`): the next finish() returns it. The
   /// caller reads its elements into pending_gradient(). No sum may be under way.

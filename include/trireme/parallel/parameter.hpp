@@ -53,6 +53,9 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
+/// The smallest part of a tensor that sharding leaves on one rank.
+enum class Atom : std::uint8_t { row, tensor };
+
 /// The full description of a parameter. Local shapes, flat buffers, partitions, hyperslabs and
 /// memory derive from it.
 struct ParameterSpec {
@@ -62,7 +65,7 @@ struct ParameterSpec {
   Role role = Role::weight;
   InnerOrder inner = InnerOrder::plain;
   bool decay = true;  ///< weight decay applies
-  bool trust = true;  ///< the trust ratio of LARS and LAMB applies
+  bool trust = true;  ///< a trust ratio applies (optim::RuleScope::tensor_norm)
   /// Matrix products read it in compute precision; false: read as float32 (norms, most biases).
   bool compute_copy = true;
   /// A bias that a matrix product adds. On CUDA the products read it in compute precision, too.
@@ -76,6 +79,7 @@ struct ParameterSpec {
   bool joined = false;
   /// May be declared by two blocks, of which the first owns it. Has a bucket of its own.
   bool tied = false;
+  Atom atom = Atom::row;
   /// Keeps its value: it has neither a gradient nor optimizer state.
   bool frozen = false;
 
@@ -157,11 +161,15 @@ class ParameterList {
   int blocks() const { return block_ + 1; }
   int tensor_size() const { return tensor_size_; }
   /// Freezes a declared weight (ParameterSpec::frozen). Called before a layout is computed.
-  void freeze(ParameterId id) { entries_[static_cast<std::size_t>(id.index)].spec.frozen = true; }
+  void freeze(ParameterId id) { spec_of(id).frozen = true; }
+  void set_atom(ParameterId id, Atom atom) { spec_of(id).atom = atom; }
   /// Returns the index of the entry of this name; -1 if there is none.
   int find(std::string_view name) const;
 
  private:
+  ParameterSpec& spec_of(ParameterId id) {
+    return entries_[static_cast<std::size_t>(id.index)].spec;
+  }
   std::vector<Entry> entries_;
   std::map<std::string, int, std::less<>> index_of_name_;
   int block_ = 0, tensor_rank_ = 0, tensor_size_ = 1;

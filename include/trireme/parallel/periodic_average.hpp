@@ -7,6 +7,7 @@
 #include "trireme/comm/engine.hpp"
 #include "trireme/ops/context.hpp"
 #include "trireme/parallel/parameter_store.hpp"
+#include "trireme/parallel/state_list.hpp"
 
 namespace trireme::parallel {
 
@@ -36,6 +37,11 @@ class PeriodicAverage {
   void anchor(ops::Context& context);
   /// Averages all state and updates the working weights. Collective over the data group; waits.
   void average(ops::Context& context);
+  /// Adds v, if there is an outer momentum, to the state that a checkpoint holds.
+  void add_state(StateList& list) const {
+    if (velocity_.defined())
+      list.push_back({.group = "optimizer/outer_momentum", .flat = velocity_});
+  }
   /// Returns v in the layout of the master weights, zero for statistics, without frozen tensors.
   /// Undefined without outer momentum.
   const Tensor& velocity() const { return velocity_; }

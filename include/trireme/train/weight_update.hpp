@@ -73,6 +73,15 @@ class WeightUpdate {
   optim::Optimizer& optimizer() { return optimizer_; }
   /// Returns null unless is_periodic().
   parallel::PeriodicAverage* average() { return average_ ? &*average_ : nullptr; }
+  /// Returns the state beside the weights that a checkpoint holds: of the optimizer, of periodic
+  /// averaging, and a pending gradient, whose sums must be complete.
+  parallel::StateList state() const {
+    parallel::StateList list;
+    optimizer_.add_state(list);
+    if (average_) average_->add_state(list);
+    reducer_.add_state(list);
+    return list;
+  }
   /// Returns the number of data ranks whose gradients and statistics are summed in each step.
   int gradient_ranks() const { return gradient_group_.size(); }
 

@@ -45,7 +45,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.parallel.recompute, 0);
   EXPECT_EQ(deck.parallel.bucket_mb, 25);
   EXPECT_EQ(deck.precision.compute, ComputePrecision::float32);
-  EXPECT_EQ(deck.optimizer.kind, optim::OptimizerKind::sgd);
+  EXPECT_EQ(deck.optimizer.rule, &optim::rule("sgd"));
   EXPECT_EQ(deck.optimizer.weight_decay, 0);
   EXPECT_EQ(deck.optimizer.momentum, 0.9);
   EXPECT_EQ(deck.optimizer.clip_value, 0);
@@ -208,7 +208,7 @@ TEST(DeckRead, LambAndTheTrace) {
                               "[optimizer]\nkind = \"lamb\"\nbeta2 = 0.95\nepsilon = "
                               "1e-6\n[monitor]\ntrace = \"10..12\"\n",
                           "deck.toml");
-  EXPECT_EQ(deck.optimizer.kind, optim::OptimizerKind::lamb);
+  EXPECT_EQ(deck.optimizer.rule, &optim::rule("lamb"));
   EXPECT_EQ(deck.optimizer.beta2, 0.95);
   EXPECT_EQ(deck.optimizer.epsilon, 1e-6);
   EXPECT_EQ(deck.monitor.trace, (monitor::StepRange{10, 12}));

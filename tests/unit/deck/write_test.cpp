@@ -167,19 +167,17 @@ Deck draw(std::mt19937& random) {
   if (deck.precision.compute == ComputePrecision::float16)
     deck.precision.loss_scale = {std::ldexp(1.0, up_to(24)), 4, std::ldexp(1.0, -1 - up_to(3)),
                                  1 + up_to(100)};
-  deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
+  deck.optimizer.rule =
+      optim::rules()[static_cast<std::size_t>(up_to(static_cast<int>(optim::rules().size()) - 1))];
+  const optim::UpdateRule& rule = *deck.optimizer.rule;
   deck.optimizer.weight_decay = up_to(1) ? unit() * 1e-4 : 0;
   deck.optimizer.decay_all = deck.optimizer.weight_decay > 0 && up_to(1);
   deck.optimizer.clip_value = up_to(1) ? unit() : 0;
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;
   deck.optimizer.ema = up_to(1) ? unit() : 0;
-  if (deck.optimizer.kind == optim::OptimizerKind::adamw ||
-      deck.optimizer.kind == optim::OptimizerKind::lamb) {
-    deck.optimizer.epsilon = unit() * 1e-8;
-  } else {
-    deck.optimizer.momentum = unit() * 0.99;
-    if (deck.optimizer.kind == optim::OptimizerKind::sgd) deck.optimizer.nesterov = up_to(1);
-  }
+  if (rule.has_key("epsilon")) deck.optimizer.epsilon = unit() * 1e-8;
+  if (rule.has_key("momentum")) deck.optimizer.momentum = unit() * 0.99;
+  if (rule.has_key("nesterov")) deck.optimizer.nesterov = up_to(1);
   for (int i = up_to(3); i > 0; --i) {
     optim::ParameterGroup& group = deck.optimizer.groups.emplace_back();
     group.match = "a\"\\.*" + std::to_string(i);
@@ -246,7 +244,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
       EXPECT_EQ(again.schedule.milestones, deck.schedule.milestones);
       EXPECT_EQ(again.schedule.every, deck.schedule.every);
     }
-    if (deck.schedule.varies_momentum(deck.optimizer.kind)) {
+    if (deck.schedule.varies_momentum(*deck.optimizer.rule)) {
       EXPECT_EQ(again.schedule.momentum_range, deck.schedule.momentum_range);
       EXPECT_EQ(again.schedule.peak_at, deck.schedule.peak_at);
     }

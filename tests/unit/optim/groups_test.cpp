@@ -128,7 +128,7 @@ struct FrozenFixture {
   static parallel::ParameterList frozen_list(const OptimizerOptions& options) {
     parallel::ParameterList list = small_parameter_list();
     validate_groups(options.groups, list);
-    freeze(options.groups, list);
+    prepare(options, list);
     return list;
   }
   void step(int number) {
@@ -158,9 +158,8 @@ struct FrozenFixture {
 /// Tensors: 0 conv.weight, 1 bn.weight, 2 bn.running_mean, 3 fc.weight, 4 fc.bias.
 TEST(Groups, FrozenTensorsKeepTheirValuesAndHaveNoSlots) {
   for (const bool offloaded : {false, true}) {
-    for (const OptimizerKind kind :
-         {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-      OptimizerOptions options = options_of(kind);
+    for (const UpdateRule* used : rules()) {
+      OptimizerOptions options = options_of(*used);
       options.ema = 0.5;
       options.groups = {{.match = "bn.*", .frozen = true}, {.match = "fc.weight", .frozen = true}};
       FrozenFixture fixture(options, offloaded);
@@ -178,15 +177,15 @@ TEST(Groups, FrozenTensorsKeepTheirValuesAndHaveNoSlots) {
       // 54 of conv.weight, 7 of fc.bias, 3 of the running mean, each from a multiple of 16.
       EXPECT_EQ(fixture.layout.trained_elements(), 16 + 64 + 16);
       EXPECT_EQ(fixture.store.flat_gradient().elements(), 96);
-      for (const Optimizer::Slot& slot : fixture.optimizer.slots())
-        EXPECT_EQ(slot.flat.elements(), 96) << slot.name;
+      for (const parallel::StateEntry& slot : slots_of(fixture.optimizer))
+        EXPECT_EQ(slot.flat.elements(), 96) << slot.group;
     }
   }
 }
 
 /// Trained tensors do not depend on frozen ones, if no norm joins them.
 TEST(Groups, TheOtherTensorsHaveTheBitsOfARunWithoutGroups) {
-  OptimizerOptions options = options_of(OptimizerKind::adamw);
+  OptimizerOptions options = options_of("adamw");
   FrozenFixture whole(options);
   options.groups = {{.match = "conv.*", .frozen = true}};
   FrozenFixture frozen(options);

@@ -15,9 +15,8 @@ namespace trireme::optim {
 namespace {
 
 TEST(Optimizer, SkipsAStepThatIsNotFinite) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    OptimizerFixture fixture(options_of(kind)), twin(options_of(kind));
+  for (const UpdateRule* used : rules()) {
+    OptimizerFixture fixture(options_of(*used)), twin(options_of(*used));
     fixture.step(1, 0.1);
     twin.step(1, 0.1);
     const auto skipped = [&](const StepOutcome& outcome) {
@@ -44,13 +43,10 @@ TEST(Optimizer, SkipsAStepThatIsNotFinite) {
   }
 }
 
-constexpr OptimizerKind all_kinds[] = {OptimizerKind::sgd, OptimizerKind::lars,
-                                       OptimizerKind::adamw, OptimizerKind::lamb};
-
 /// Scaling by a power of two rounds nothing, and statistics are not scaled.
 TEST(LossScale, ScalingChangesNoBits) {
-  for (const OptimizerKind kind : all_kinds) {
-    OptimizerOptions options = options_of(kind);
+  for (const UpdateRule* used : rules()) {
+    OptimizerOptions options = options_of(*used);
     options.clip_norm = 0.5;
     options.ema = 0.75;
     OptimizerFixture plain(options),
@@ -60,15 +56,15 @@ TEST(LossScale, ScalingChangesNoBits) {
     for (int step = 1; step <= 3; ++step) {
       const StepOutcome expected = plain.step(step, 0.1), found = scaled.scaled_step(step, 0.1);
       EXPECT_EQ(found.grad_norm, expected.grad_norm);
-      EXPECT_EQ(scaled.all(), plain.all()) << "optimizer " << static_cast<int>(kind);
+      EXPECT_EQ(scaled.all(), plain.all()) << used->word;
     }
     EXPECT_EQ(scaled.optimizer.loss_scale(), (LossScale{4096, 3}));
   }
 }
 
 TEST(LossScale, OverflowChangesOnlyTheScale) {
-  for (const OptimizerKind kind : all_kinds) {
-    OptimizerOptions options = options_of(kind);
+  for (const UpdateRule* used : rules()) {
+    OptimizerOptions options = options_of(*used);
     options.ema = 0.75;
     OptimizerFixture fixture(options,
                              {.scaling = LossScaleOptions{.initial = 4096, .backoff = 0.25}}),
@@ -93,8 +89,8 @@ TEST(LossScale, OverflowChangesOnlyTheScale) {
 
 TEST(LossScale, ResumesTheGrowthInterval) {
   const LossScaleOptions scaling{.initial = 64, .growth = 4, .interval = 3};
-  OptimizerFixture uninterrupted(options_of(OptimizerKind::sgd), {.scaling = scaling}),
-      resumed(options_of(OptimizerKind::sgd), {.scaling = scaling});
+  OptimizerFixture uninterrupted(options_of("sgd"), {.scaling = scaling}),
+      resumed(options_of("sgd"), {.scaling = scaling});
   for (int step = 1; step <= 5; ++step) uninterrupted.scaled_step(step, 0.1);
   EXPECT_EQ(uninterrupted.optimizer.loss_scale(), (LossScale{256, 2}));
   resumed.scaled_step(1, 0.1);
@@ -105,7 +101,7 @@ TEST(LossScale, ResumesTheGrowthInterval) {
 }
 
 TEST(LossScale, IgnoredWithoutScaling) {
-  OptimizerFixture fixture(options_of(OptimizerKind::sgd));
+  OptimizerFixture fixture(options_of("sgd"));
   fixture.optimizer.set_loss_scale({256, 2});
   EXPECT_FALSE(fixture.optimizer.scales_loss());
   EXPECT_EQ(fixture.optimizer.loss_scale(), LossScale{});

@@ -10,12 +10,15 @@
 #include <optional>
 
 #include "kernels/reference.hpp"
+#include "support/update_rules.hpp"
 #include "trireme/optim/optimizer.hpp"
 
 namespace trireme::optim {
 
 using parallel::Role;
 using test::assign;
+using test::options_of;
+using test::slots_of;
 using test::tested_device;
 using test::Values;
 using test::values;
@@ -127,7 +130,7 @@ struct OptimizerFixture {
       numbers.insert(numbers.end(), more.begin(), more.end());
     };
     add(store.flat_master());
-    for (const Optimizer::Slot& slot : optimizer.slots()) add(slot.flat);
+    for (const parallel::StateEntry& slot : slots_of(optimizer)) add(slot.flat);
     if (optimizer.ema().defined()) add(optimizer.ema());
     return numbers;
   }
@@ -140,13 +143,5 @@ struct OptimizerFixture {
   parallel::ParameterStore store;
   Optimizer optimizer;
 };
-
-inline OptimizerOptions options_of(OptimizerKind kind) {
-  OptimizerOptions options;
-  options.kind = kind;
-  options.weight_decay = 0.02;
-  if (kind == OptimizerKind::lars) options.trust_coefficient = 0.02;
-  return options;
-}
 
 }  // namespace trireme::optim

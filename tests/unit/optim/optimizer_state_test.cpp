@@ -19,7 +19,7 @@ namespace trireme::optim {
 namespace {
 
 TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
-  OptimizerFixture fixture(options_of(OptimizerKind::adamw));
+  OptimizerFixture fixture(options_of("adamw"));
   for (int step = 1; step <= 3; ++step) fixture.step(step, 0.1);
   std::vector<bool> used(static_cast<std::size_t>(fixture.layout.elements()));
   for (const auto& slot : fixture.layout.tensors())
@@ -33,9 +33,8 @@ TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
 }
 
 TEST(Optimizer, WorkingWeightsEqualTheRoundedMaster) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    OptimizerFixture fixture(options_of(kind), {.compute = DType::bfloat16});
+  for (const UpdateRule* used : rules()) {
+    OptimizerFixture fixture(options_of(*used), {.compute = DType::bfloat16});
     const auto bytes = [&] { return test::bytes_of(fixture.store.flat_working()); };
     const std::vector<std::byte> before = bytes();
     fixture.step(1, 0.1);
@@ -48,9 +47,8 @@ TEST(Optimizer, WorkingWeightsEqualTheRoundedMaster) {
 
 /// The average by its definition, in double, from the weights after each applied step.
 TEST(Optimizer, AverageFollowsWeightsAndStatistics) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    OptimizerOptions options = options_of(kind);
+  for (const UpdateRule* used : rules()) {
+    OptimizerOptions options = options_of(*used);
     OptimizerFixture plain(options);
     options.ema = 0.75;
     OptimizerFixture fixture(options);
@@ -78,7 +76,7 @@ TEST(Optimizer, AverageFollowsWeightsAndStatistics) {
 }
 
 TEST(Optimizer, AverageIsSwappedWithTheWeights) {
-  OptimizerOptions options = options_of(OptimizerKind::adamw);
+  OptimizerOptions options = options_of("adamw");
   OptimizerFixture plain(options);
   plain.optimizer.start_ema(plain.context);
   EXPECT_FALSE(plain.optimizer.ema().defined());
@@ -97,28 +95,29 @@ TEST(Optimizer, AverageIsSwappedWithTheWeights) {
 }
 
 TEST(Optimizer, SlotsHaveTheDocumentedNames) {
-  const auto names = [](OptimizerKind kind, double momentum = 0.9) {
-    OptimizerOptions options = options_of(kind);
+  const auto names = [](const char* word, double momentum = 0.9) {
+    OptimizerOptions options = options_of(word);
     options.momentum = momentum;
     OptimizerFixture fixture(options);
     std::vector<std::string> result;
-    for (const Optimizer::Slot& slot : fixture.optimizer.slots()) result.push_back(slot.name);
+    for (const parallel::StateEntry& slot : slots_of(fixture.optimizer))
+      result.push_back(slot.group);
     return result;
   };
-  EXPECT_EQ(names(OptimizerKind::sgd), std::vector<std::string>{"momentum"});
-  EXPECT_EQ(names(OptimizerKind::sgd, 0), std::vector<std::string>{});
-  EXPECT_EQ(names(OptimizerKind::lars), std::vector<std::string>{"momentum"});
-  EXPECT_EQ(names(OptimizerKind::lars, 0), std::vector<std::string>{"momentum"});
-  EXPECT_EQ(names(OptimizerKind::adamw), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
-  EXPECT_EQ(names(OptimizerKind::lamb), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+  EXPECT_EQ(names("sgd"), std::vector<std::string>{"optimizer/momentum"});
+  EXPECT_EQ(names("sgd", 0), std::vector<std::string>{});
+  EXPECT_EQ(names("lars"), std::vector<std::string>{"optimizer/momentum"});
+  EXPECT_EQ(names("lars", 0), std::vector<std::string>{"optimizer/momentum"});
+  EXPECT_EQ(names("adamw"),
+            (std::vector<std::string>{"optimizer/exp_avg", "optimizer/exp_avg_sq"}));
+  EXPECT_EQ(names("lamb"), (std::vector<std::string>{"optimizer/exp_avg", "optimizer/exp_avg_sq"}));
 }
 
 TEST(Optimizer, MetaMatchesADevicesCountersAndMemory) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const UpdateRule* used : rules()) {
     for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::emulated}) {
       for (const bool offloaded : {false, true}) {
-        OptimizerOptions options = options_of(kind);
+        OptimizerOptions options = options_of(*used);
         options.ema = 0.9;
         OptimizerFixture real(options, {device, device, DType::bfloat16, offloaded}),
             meta(options, {DeviceKind::meta, device, DType::bfloat16, offloaded});
@@ -144,9 +143,8 @@ TEST(Optimizer, MetaMatchesADevicesCountersAndMemory) {
 /// A step copies nothing from pageable host memory, which would block the host, and reads nothing
 /// back before its end.
 TEST(Optimizer, HostWaitsOncePerStep) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    OptimizerOptions options = options_of(kind);
+  for (const UpdateRule* used : rules()) {
+    OptimizerOptions options = options_of(*used);
     options.clip_norm = 0.5;
     options.ema = 0.75;
     for (const bool offloaded : {false, true}) {
@@ -170,14 +168,13 @@ TEST(Optimizer, HostWaitsOncePerStep) {
 
 /// After a restart the device continues from the number of updates that the host sets.
 TEST(Optimizer, BiasCorrectionResumesFromSetUpdates) {
-  OptimizerFixture uninterrupted(options_of(OptimizerKind::adamw)),
-      resumed(options_of(OptimizerKind::adamw));
+  OptimizerFixture uninterrupted(options_of("adamw")), resumed(options_of("adamw"));
   for (int step = 1; step <= 3; ++step) uninterrupted.step(step, 0);  // changes the slots only
   resumed.step(1, 0);
   resumed.optimizer.set_updates(3);
   for (std::size_t slot = 0; slot < 2; ++slot)
-    assign(resumed.optimizer.slots()[slot].flat,
-           values(uninterrupted.optimizer.slots()[slot].flat));
+    assign(slots_of(resumed.optimizer)[slot].flat,
+           values(slots_of(uninterrupted.optimizer)[slot].flat));
   assign(resumed.store.flat_master(), values(uninterrupted.store.flat_master()));
   uninterrupted.step(4, 0.1);
   resumed.step(4, 0.1);
@@ -187,10 +184,10 @@ TEST(Optimizer, BiasCorrectionResumesFromSetUpdates) {
 
 /// Weights whose moments begin later are corrected as if the run began with them.
 TEST(Optimizer, BiasCorrectionCountsFromTheStartOfTheMoments) {
-  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const UpdateRule* used : {&rule("adamw"), &rule("lamb")}) {
     for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::emulated}) {
-      OptimizerFixture fresh(options_of(kind), {.kind = device, .target = device}),
-          thawed(options_of(kind), {.kind = device, .target = device});
+      OptimizerFixture fresh(options_of(*used), {.kind = device, .target = device}),
+          thawed(options_of(*used), {.kind = device, .target = device});
       fresh.step(1, 0.1);
       thawed.optimizer.set_updates(1000);
       thawed.optimizer.set_updates_before({{"fc.weight", 1000}, {"conv.weight", 999}});
@@ -204,10 +201,10 @@ TEST(Optimizer, BiasCorrectionCountsFromTheStartOfTheMoments) {
       EXPECT_EQ(thawed.optimizer.updates(), 1001);
       // The counts of an earlier checkpoint do not remain.
       thawed.optimizer.set_updates_before({});
-      OptimizerFixture late(options_of(kind), {.kind = device, .target = device});
+      OptimizerFixture late(options_of(*used), {.kind = device, .target = device});
       late.optimizer.set_updates(1001);
       for (std::size_t slot = 0; slot < 2; ++slot)
-        assign(late.optimizer.slots()[slot].flat, values(thawed.optimizer.slots()[slot].flat));
+        assign(slots_of(late.optimizer)[slot].flat, values(slots_of(thawed.optimizer)[slot].flat));
       assign(late.store.flat_master(), values(thawed.store.flat_master()));
       thawed.step(2, 0.1);
       late.step(2, 0.1);
@@ -219,9 +216,8 @@ TEST(Optimizer, BiasCorrectionCountsFromTheStartOfTheMoments) {
 /// Master weights, slots, averages and norms have equal bits on all devices and with offloaded
 /// state; so have the working weights where they are resident.
 TEST(Optimizer, AllDevicesMatchTheCpuBitwise) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    OptimizerOptions options = options_of(kind);
+  for (const UpdateRule* used : rules()) {
+    OptimizerOptions options = options_of(*used);
     options.clip_norm = 0.5;
     options.ema = 0.75;
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {

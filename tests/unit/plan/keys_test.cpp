@@ -10,6 +10,7 @@
 
 #include "machine_tables.hpp"
 #include "trireme/ops/op.hpp"
+#include "trireme/optim/rule.hpp"
 
 namespace trireme::plan {
 namespace {
@@ -31,6 +32,8 @@ TEST(MachineKeys, TablesOfEfficiencyAreForOpsOfTheListOrClasses) {
     for (const char* form : {"pointwise_", "strided_"})
       if (op.kind == ops::ProductKind::convolution) known.insert(form + std::string(op.name));
   }
+  for (const optim::UpdateRule* rule : optim::rules())
+    for (const ops::UpdatePass& pass : {rule->direction, rule->step}) known.emplace(pass.op.name);
   for (const char* kind : {"product", "convolution", "attention"})
     for (const char* pass : {"_forward", "_backward"}) known.insert(std::string(kind) + pass);
   for (const std::string& name : efficiency_names())

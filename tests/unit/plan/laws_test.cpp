@@ -70,7 +70,7 @@ TEST(Laws, BytesOfTheStateAreThoseOfTheMemoryPlan) {
     const auto bytes_of = [&](std::int64_t count) {
       train::ReplicaOptions options = test::small_gpt(count, static_cast<std::int64_t>(width));
       options.compute = DType::bfloat16;
-      options.optimizer.kind = optim::OptimizerKind::adamw;
+      options.optimizer.rule = &optim::rule("adamw");
       options.shard = shard;
       options.global = data * options.micro;
       return static_cast<double>(state_bytes(options, data));

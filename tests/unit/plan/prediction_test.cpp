@@ -142,9 +142,9 @@ TEST(Prediction, ACheckpointHasWeightsStatisticsAndSlots) {
   const auto bytes = [&] {
     return predict(options, layout_of(options, 1), DeviceKind::cpu, machine).checkpoint_bytes;
   };
-  options.optimizer.kind = optim::OptimizerKind::sgd;
+  options.optimizer.rule = &optim::rule("sgd");
   const std::int64_t with_momentum = bytes();
-  options.optimizer.kind = optim::OptimizerKind::adamw;
+  options.optimizer.rule = &optim::rule("adamw");
   const std::int64_t with_two_moments = bytes();
   // One more slot of 4 bytes for each weight.
   const model::Model model(options.model, options.input_shape(), options.classes, {0, 1, false});

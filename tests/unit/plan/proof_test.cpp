@@ -65,7 +65,7 @@ std::vector<Layout> layouts_of_64_ranks() {
   list.back().options.shard = parallel::ShardKind::gradients;
   list.back().target = DeviceKind::cuda;
   add("LAMB and a weight average", {.data = 8, .tensor = 2, .pipeline = 4}, test::small_gpt(4), 4);
-  list.back().options.optimizer.kind = optim::OptimizerKind::lamb;
+  list.back().options.optimizer.rule = &optim::rule("lamb");
   list.back().options.optimizer.ema = 0.9;
   list.back().options.shard = parallel::ShardKind::optimizer;
   list.back().options.reduce = DType::bfloat16;

@@ -19,7 +19,7 @@ deck::Deck large_batch(std::int64_t global, optim::RateScaling scaling) {
   deck.schedule.scaling = scaling;
   deck.schedule.base_batch = 256;
   deck.schedule.rate = 0.1;
-  deck.optimizer.kind = optim::OptimizerKind::lars;
+  deck.optimizer.rule = &optim::rule("lars");
   return deck;
 }
 
@@ -43,7 +43,7 @@ TEST(Advice, LinearScalingOfSgdIsWarnedOfBeyond8192) {
     deck::Deck deck = large_batch(global, optim::RateScaling::linear);
     deck.schedule.warmup = Duration{5, Duration::Unit::epochs};
     EXPECT_TRUE(schedule_warnings(deck).empty()) << "lars";
-    deck.optimizer.kind = optim::OptimizerKind::sgd;
+    deck.optimizer.rule = &optim::rule("sgd");
     EXPECT_EQ(schedule_warnings(deck).size(), global > 8192 ? 1u : 0u) << global;
   }
 }

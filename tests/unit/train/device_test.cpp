@@ -72,7 +72,7 @@ TEST(Evaluation, IsNotMixed) {
 TEST(EmulatedDevice, EqualsTheCpuWithRecomputationAndShardsOfOneRank) {
   ReplicaOptions options = accumulating(test::small_gpt());
   options.recompute = 1;
-  options.optimizer.kind = optim::OptimizerKind::lamb;
+  options.optimizer.rule = &optim::rule("lamb");
   expect_the_same_as_on_the_cpu(options, "recomputation");
   options.shard = parallel::ShardKind::parameters;
   options.bucket_bytes = 4096;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/replica.hpp"
+#include "support/update_rules.hpp"
 
 namespace trireme::train {
 namespace {
@@ -40,14 +41,12 @@ TEST(Learning, EvaluationsDoNotSmoothLabelsAndStepsDo) {
 
 TEST(Learning, EveryOptimizerAndPrecisionBringsTheLossDown) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-    for (const auto& [kind, rate] : {std::pair{optim::OptimizerKind::sgd, 0.05},
-                                     {optim::OptimizerKind::adamw, 0.005},
-                                     {optim::OptimizerKind::lars, 2.0}}) {
+    for (const auto& [word, rate, reference] : test::rule_cases) {
       ReplicaOptions options = test::small_resnet();
       options.compute = compute;
-      options.optimizer.kind = kind;
+      options.optimizer.rule = &optim::rule(word);
       const double start = loss_after(options, 1, rate), end = loss_after(options, 40, rate);
-      EXPECT_LT(end, 0.5 * start) << to_string(compute) << " optimizer " << static_cast<int>(kind);
+      EXPECT_LT(end, 0.5 * start) << to_string(compute) << " " << word;
     }
   }
 }

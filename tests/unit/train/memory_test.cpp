@@ -64,7 +64,7 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   ReplicaOptions options = test::small_resnet(50, 4);
   options.model.resnet.stem = model::ResnetStem::imagenet;
   options.model.resnet.norm = model::ResnetNorm::group;
-  options.optimizer.kind = optim::OptimizerKind::adamw;
+  options.optimizer.rule = &optim::rule("adamw");
   options.image = {33, 31, 3};
   expect_exact(options);
 }
@@ -172,7 +172,7 @@ TEST(MemoryPlan, KeepsPreparedProductsOfBlocksOnlyIfTheyAreUsedAgain) {
 // Small vectors and the tables of the optimizer remain.
 TEST(MemoryPlan, HasNoGradientsAndNoOptimizerStateWithoutTraining) {
   ReplicaOptions options = test::small_gpt(2, 64);
-  options.optimizer.kind = optim::OptimizerKind::adamw;
+  options.optimizer.rule = &optim::rule("adamw");
   for (const parallel::ShardKind shard :
        {parallel::ShardKind::none, parallel::ShardKind::parameters}) {
     options.shard = shard;

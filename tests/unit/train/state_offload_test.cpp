@@ -6,7 +6,6 @@
 namespace trireme::train {
 namespace {
 
-using optim::OptimizerKind;
 using parallel::Offload;
 using parallel::ShardKind;
 
@@ -27,10 +26,9 @@ TEST(StateOffload, LeavesEveryBitOfEveryOptimizer) {
     options.global = 2 * options.micro;
     options.optimizer.weight_decay = 0.05;
     options.optimizer.clip_norm = 1;
-    for (const OptimizerKind kind :
-         {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::lamb}) {
+    for (const optim::UpdateRule* rule : optim::rules()) {
       for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-        options.optimizer.kind = kind;
+        options.optimizer.rule = rule;
         options.compute = compute;
         options.optimizer.ema = compute != DType::float32 ? 0.9 : 0;
         options.shard = ShardKind::none;

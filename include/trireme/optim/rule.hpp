@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "trireme/ops/step_decision.hpp"
+#include "trireme/ops/update.hpp"
+
+namespace trireme::optim {
+
+struct RuleOptions;
+
+/// What the update of an element depends on, besides itself.
+enum class RuleScope : std::uint8_t {
+  element,      ///< nothing
+  tensor_norm,  ///< norms of its whole tensor, which may be spread over ranks
+  matrix        ///< its whole tensor: sharding leaves tensors whole
+};
+
+/// A rule by which weights follow from gradients: one constant in a file of its own in
+/// src/optim/rules, the only place that knows its word.
+///
+/// `Optimizer` does everything around it: norms, clipping, loss scale, steps that are not applied,
+/// sharded and offloaded buffers, the average and the working weights.
+struct UpdateRule {
+  /// The value of optimizer.kind.
+  const char* word;
+  RuleScope scope = RuleScope::element;
+  /// Names of its state in checkpoints (docs/reference/tensor_names.md); null: no further slot.
+  std::array<const char*, kernels::max_slots> slots = {};
+  /// It has no slots if momentum = 0.
+  bool slots_are_momentum = false;
+  /// Its moments have a bias correction, so their updates are counted from their own start.
+  bool corrects_bias = false;
+  /// The keys of [optimizer] that belong to it: momentum, nesterov, trust_coefficient, beta1,
+  /// beta2, epsilon.
+  std::array<std::string_view, 4> keys = {};
+  /// A larger batch than 8,192 with a linearly scaled rate costs accuracy (Goyal et al. 2017): the
+  /// word of the rule for such batches. Null: none.
+  const char* rule_of_large_batches = nullptr;
+  /// With scope tensor_norm: enqueues the trust ratios of tensors, from norms of the weights and of
+  /// the gradients, or of the directions if there is a pass that makes them.
+  void (*trust)(ops::Context&, const RuleOptions&, const ops::TrustRatioArgs&) = nullptr;
+  /// A first pass that puts the direction of the step in place of the gradient. No kernel: none.
+  ops::UpdatePass direction = {};
+  /// The pass that writes the weights.
+  ops::UpdatePass step;
+
+  bool has_key(std::string_view key) const;
+};
+
+/// Returns all rules, in the order in which documents list them.
+std::span<const UpdateRule* const> rules();
+/// Returns the rule of this word, which must exist.
+const UpdateRule& rule(std::string_view word);
+/// Returns the words of the rules that have a key; of all rules for "". `quote` stands around each,
+/// `separator` between them, and `last` before the last one, as in `"sgd" or "lars"`.
+std::string rule_words(std::string_view key, std::string_view quote, std::string_view separator,
+                       std::string_view last);
+
+}  // namespace trireme::optim

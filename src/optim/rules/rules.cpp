@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Finds update rules by their words and keys.
+#include "rules.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::optim {
+
+std::span<const UpdateRule* const> rules() { return all_rules; }
+
+bool UpdateRule::has_key(std::string_view key) const {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+const UpdateRule& rule(std::string_view word) {
+  const auto found = std::ranges::find(rules(), word, &UpdateRule::word);
+  ensure(found != rules().end(), "no update rule has the word {}", word);
+  return **found;
+}
+
+std::string rule_words(std::string_view key, std::string_view quote, std::string_view separator,
+                       std::string_view last) {
+  std::vector<std::string_view> words;
+  for (const UpdateRule* rule : rules())
+    if (key.empty() || rule->has_key(key)) words.emplace_back(rule->word);
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 < words.size() ? separator : last;
+    text.append(quote).append(words[i]).append(quote);
+  }
+  return text;
+}
+
+}  // namespace trireme::optim

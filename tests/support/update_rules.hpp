@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The update rules, as tests of any library loop over them: for each the formula of
+// docs/reference/numerics.md in double precision, one tensor at a time, and a rate at which a small
+// network learns. A new rule is added here.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/optim/optimizer.hpp"
+
+namespace trireme::test {
+
+/// One tensor and its state.
+struct ReferenceTensor {
+  std::vector<double> weight, first, second;
+};
+
+/// The numbers of a step for one tensor.
+struct ReferenceRates {
+  double rate = 0, decay = 0;
+  bool trusts = true;  ///< a trust ratio applies
+  int updates = 1;     ///< including this one
+};
+
+inline double norm(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+inline void update_sgd(const optim::RuleOptions& options, ReferenceTensor& tensor,
+                       const std::vector<double>& g, const ReferenceRates& r) {
+  const double mu = options.momentum;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    double &w = tensor.weight[i], &m = tensor.first[i];
+    const double decayed = g[i] + r.decay * w;
+    m = mu * m + decayed;
+    w -= r.rate * (options.nesterov ? decayed + mu * m : m);
+  }
+}
+
+inline void update_lars(const optim::RuleOptions& options, ReferenceTensor& tensor,
+                        const std::vector<double>& g, const ReferenceRates& r) {
+  const double weight = norm(tensor.weight), gradient = norm(g);
+  const double local = r.trusts && weight > 0 && gradient > 0
+                           ? options.trust_coefficient * weight / (gradient + r.decay * weight)
+                           : 1;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    double &w = tensor.weight[i], &m = tensor.first[i];
+    m = options.momentum * m + r.rate * local * (g[i] + r.decay * w);
+    w -= m;
+  }
+}
+
+/// Updates the moments and returns Adam's direction without weight decay.
+inline double adam_direction(const optim::RuleOptions& options, double g, int updates, double& m,
+                             double& v) {
+  m = options.beta1 * m + (1 - options.beta1) * g;
+  v = options.beta2 * v + (1 - options.beta2) * g * g;
+  return m / (1 - std::pow(options.beta1, updates)) /
+         (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon);
+}
+
+/// torch.optim.AdamW, the algorithm of its documentation.
+inline void update_adamw(const optim::RuleOptions& options, ReferenceTensor& tensor,
+                         const std::vector<double>& g, const ReferenceRates& r) {
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    double& w = tensor.weight[i];
+    w -= r.rate * r.decay * w;
+    w -= r.rate * adam_direction(options, g[i], r.updates, tensor.first[i], tensor.second[i]);
+  }
+}
+
+/// You et al. 2020, algorithm 2.
+inline void update_lamb(const optim::RuleOptions& options, ReferenceTensor& tensor,
+                        const std::vector<double>& g, const ReferenceRates& r) {
+  std::vector<double> direction;
+  for (std::size_t i = 0; i < g.size(); ++i)
+    direction.push_back(
+        adam_direction(options, g[i], r.updates, tensor.first[i], tensor.second[i]) +
+        r.decay * tensor.weight[i]);
+  const double weight = norm(tensor.weight), length = norm(direction);
+  const double ratio = r.trusts && weight > 0 && length > 0 ? std::min(10.0, weight / length) : 1;
+  for (std::size_t i = 0; i < g.size(); ++i) tensor.weight[i] -= r.rate * ratio * direction[i];
+}
+
+/// A rule as tests check it.
+struct RuleCase {
+  std::string_view word;
+  double learning_rate;
+  void (*update)(const optim::RuleOptions&, ReferenceTensor&, const std::vector<double>& gradient,
+                 const ReferenceRates&);
+};
+
+inline constexpr RuleCase rule_cases[] = {{"sgd", 0.05, update_sgd},
+                                          {"adamw", 0.005, update_adamw},
+                                          {"lars", 2.0, update_lars},
+                                          {"lamb", 0.02, update_lamb}};
+
+inline const RuleCase& case_of(const optim::UpdateRule& rule) {
+  const auto* found = std::ranges::find(rule_cases, std::string_view(rule.word), &RuleCase::word);
+  EXPECT_NE(found, std::end(rule_cases)) << rule.word << " has no case in update_rules.hpp";
+  return *found;
+}
+
+/// Returns options of a rule whose numbers show within a few steps.
+inline optim::OptimizerOptions options_of(const optim::UpdateRule& rule) {
+  optim::OptimizerOptions options;
+  options.rule = &rule;
+  options.weight_decay = 0.02;
+  options.trust_coefficient = rule.has_key("trust_coefficient") ? 0.02 : options.trust_coefficient;
+  return options;
+}
+inline optim::OptimizerOptions options_of(std::string_view word) {
+  return options_of(optim::rule(word));
+}
+
+/// Returns the state of the rules of an optimizer, without the average: in "optimizer/<slot>".
+inline parallel::StateList slots_of(const optim::Optimizer& optimizer) {
+  parallel::StateList state;
+  optimizer.add_state(state);
+  std::erase_if(state, [](const parallel::StateEntry& entry) { return entry.group == "ema"; });
+  return state;
+}
+
+}  // namespace trireme::test
