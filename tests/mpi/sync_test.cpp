@@ -276,10 +276,10 @@ struct ReplicasByHand {
     std::vector<Tensor> masters;
     for (const auto& fixture : replicas) masters.push_back(fixture->store().flat_master());
     mean(masters);
-    for (std::size_t slot = 0; slot < slots_of(replicas[0]->optimizer()).size(); ++slot) {
+    for (std::size_t slot = 0; slot < test::slots_of(replicas[0]->optimizer()).size(); ++slot) {
       std::vector<Tensor> slots;
       for (const auto& fixture : replicas)
-        slots.push_back(slots_of(fixture->optimizer())[slot].flat);
+        slots.push_back(test::slots_of(fixture->optimizer())[slot].flat);
       mean(slots);
     }
     if (outer_momentum > 0) step_from_anchor(masters, outer_momentum);
@@ -359,8 +359,8 @@ TEST(PeriodicSync, IsTheAverageOfIndependentRuns) {
                   local.tolerance)
             << "step " << step;
       }
-      const parallel::StateList slots = slots_of(replica.weight_update().optimizer()),
-                                by_mine = slots_of(mine.weight_update().optimizer());
+      const parallel::StateList slots = test::slots_of(replica.weight_update().optimizer()),
+                                by_mine = test::slots_of(mine.weight_update().optimizer());
       for (std::size_t slot = 0; slot < slots.size(); ++slot) {
         EXPECT_LE(largest_difference(replica, slots[slot].flat, mine, floats(by_mine[slot].flat)),
                   10 * local.tolerance);
