@@ -9,8 +9,8 @@ the right way).
 
 The script reads the #include lines of include/trireme/<library>, src/<library> and kernels/, and
 the trireme:: names on the link lines of their CMakeLists.txt. It also finds calls of MPI on
-MPI_COMM_WORLD. It needs only the standard library of
-Python.
+MPI_COMM_WORLD, and families of models that other libraries name. It needs only the standard library
+of Python.
 """
 
 import os
@@ -92,6 +92,29 @@ THIRD_PARTY = [
     ),
     (r"CLI/", ["src/app/command_line.cpp"], "CLI11 is for src/app/command_line.cpp"),
 ]
+# Libraries that own kinds of something: for each, how its files name them, and the message. Other
+# libraries ask questions instead of naming a kind.
+#   words: a pattern of `files`, whose group is the word of a kind in decks
+#   types: a pattern of `files`, whose group is the type of its options
+#   removed: names that must not come back
+KINDS = {
+    "model": {
+        "files": "src/model/*/*.?pp",
+        "words": r'\.word = "(\w+)"',
+        "types": r"^struct (\w+Options) ",
+        "removed": ["ModelKind"],
+        "message": "is a family of models, which src/model alone names; ask the family "
+        "(include/trireme/model/family.hpp)",
+    },
+    "optim": {
+        "files": "src/optim/rules/*.?pp",
+        "words": r'\.word = "(\w+)"',
+        "types": r"^struct (\w+Options) ",
+        "removed": ["OptimizerKind"],
+        "message": "is an update rule, which src/optim alone names; ask the rule "
+        "(include/trireme/optim/rule.hpp)",
+    },
+}
 # MPI_COMM_WORLD belongs to all libraries of the process: the program duplicates it once.
 WORLD = re.compile(r"\bMPI_COMM_WORLD\b")
 WORLD_CALLS = {
@@ -167,6 +190,38 @@ def check_world(root, path):
             )
 
 
+def kinds_of(root, library):
+    """Returns a pattern of the uses of a library's kinds: in code without string literals, and as
+    whole literals."""
+    rule = KINDS[library]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.glob(rule["files"])))
+    words = set(re.findall(rule["words"], text))
+    types = set(re.findall(rule["types"], text, re.MULTILINE)) | set(rule["removed"])
+    code = rf"\b(?:{'|'.join(sorted(types))})\b"
+    if not words:
+        return re.compile(code), None
+    word = "|".join(sorted(words))
+    return re.compile(rf"{code}|(?:\.|->)(?:{word})\b|\b(?:{word})::"), re.compile(
+        rf'\\?"(?:{word})\\?"'
+    )
+
+
+def check_kinds(root, sources):
+    """Yields every line outside a library that names one of its kinds. Comments are free."""
+    for library, rule in KINDS.items():
+        in_code, as_literal = kinds_of(root, library)
+        for path in sources:
+            if library_of(path.relative_to(root)) == library:
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                line = re.sub(r"(^|\s)//.*", "", line)
+                code = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line)
+                found = in_code.search(code) or (as_literal and as_literal.search(line))
+                if found and not INCLUDE.match(line):
+                    name = path.relative_to(root).as_posix()
+                    yield f"{name}:{number}: {found.group()} {rule['message']}"
+
+
 def check_links(root, path):
     """Yields every trireme::x on the link line of a library that is not one of its dependencies."""
     relative = path.relative_to(root)
@@ -217,6 +272,7 @@ def check(root):
     for path in sources:
         found += check_source(root, path)
         found += check_world(root, path)
+    found += check_kinds(root, sources)
     for path in links:
         found += check_links(root, path)
     return found, len(sources)

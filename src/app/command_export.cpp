@@ -16,15 +16,16 @@
 
 #include "commands.hpp"
 #include "stored_file.hpp"
-#include "transformers_model.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/path_check.hpp"
 #include "trireme/checkpoint/import_export.hpp"
+#include "trireme/checkpoint/transformers_config.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_lock.hpp"
 #include "trireme/io/new_folders.hpp"
 #include "trireme/model/family.hpp"
+#include "trireme/train/generate.hpp"
 #include "weights_option.hpp"
 
 namespace trireme::app {
@@ -68,15 +69,6 @@ void refuse_other_form(const std::string& out) {
              out, form.name, fs::path(out).replace_extension().string(), form.advice);
 }
 
-/// Returns the rows of the embedding. Throws InputError if there is none.
-std::int64_t vocabulary_of(const checkpoint::Contents& contents, const std::string& path) {
-  for (const checkpoint::Contents::Entry& entry : contents.tensors) {
-    if (entry.path == "model/wte.weight" || entry.path == "model/model.embed_tokens.weight")
-      return entry.shape[0];
-  }
-  throw InputError(fmt::format("{}: has no token embedding in /model", path));
-}
-
 /// Returns the text of config.json for the model of a checkpoint, and sets the prefix of the names
 /// of its tensors. Throws InputError if transformers has no such model.
 std::string config_of(const std::string& path, std::string& prefix) {
@@ -84,16 +76,18 @@ std::string config_of(const std::string& path, std::string& prefix) {
   const checkpoint::Contents contents = checkpoint::read_contents(path);
   const model::ModelOptions model =
       deck::parse_stored(contents.info.deck, path + ":deck").deck.model;
-  validate(takes_tokens(model),
+  const model::Family& family = family_of(model);
+  validate(family.transformers_config != nullptr,
            "{}: model.kind = \"{}\", but a folder for transformers holds a language model; write "
            "the tensors alone: --out NAME.safetensors",
-           path, family_of(model).word);
+           path, family.word);
   try {
-    const checkpoint::TransformersConfig config =
-        transformers_config_of(model.gpt, vocabulary_of(contents, path));
-    const bool is_gpt2 = config.family == checkpoint::TransformersConfig::Family::gpt2;
+    const std::int64_t vocabulary = train::stored_vocabulary(model, contents);
+    validate(vocabulary > 0, "{}: has no token embedding in /model", path);
+    const TransformersConfig config = family.transformers_config(model, vocabulary);
+    const bool is_gpt2 = config.family == TransformersConfig::Family::gpt2;
     prefix = is_gpt2 ? "transformer." : "";
-    return to_json(config, model.gpt.dropout);
+    return checkpoint::to_json(config);
   } catch (const InputError& error) {
     throw InputError(fmt::format("{}: {}", path, error.what()));
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,10 +18,12 @@
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "stored_file.hpp"
-#include "transformers_model.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/import_export.hpp"
+#include "trireme/checkpoint/transformers_config.hpp"
 #include "trireme/checkpoint/weight_files.hpp"
+#include "trireme/deck/deck.hpp"
 #include "trireme/model/family.hpp"
 #include "trireme/train/software_versions.hpp"
 
@@ -34,40 +37,84 @@ struct ImportOptions {
   bool overwrite = false;
 };
 
-/// Returns the shape of a tensor of the files. Throws InputError if it is missing or has another
-/// number of dimensions.
-const Shape& shape_in(const checkpoint::WeightFiles& weights, const std::string& name, int rank) {
-  const auto found = weights.tensors().find(name);
-  validate(found != weights.tensors().end(),
-           "{}: {} is missing, which sets the input or output size of the model{}", weights.path(),
-           name, weights.hint_for_missing(name));
-  const Shape& shape = found->second.shape;
-  validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0,
-           "{} has shape {}, but must have {} dimensions", found->second.location, to_string(shape),
-           rank);
-  return shape;
-}
-
-/// Returns the shape of the first of these tensors that is there. Throws InputError if none is.
+/// Returns the shape of the first of these tensors that is there. Throws InputError if none is, or
+/// if it has another number of dimensions.
 const Shape& shape_in(const checkpoint::WeightFiles& weights, const std::vector<std::string>& names,
                       int rank) {
-  if (names.size() == 1) return shape_in(weights, names.front(), rank);
   std::string hints;
   for (const std::string& name : names) {
-    if (weights.tensors().contains(name)) return shape_in(weights, name, rank);
-    hints += weights.hint_for_missing(name);
+    const auto found = weights.tensors().find(name);
+    if (found == weights.tensors().end()) {
+      hints += weights.hint_for_missing(name);
+      continue;
+    }
+    const Shape& shape = found->second.shape;
+    validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0,
+             "{} has shape {}, but must have {} dimensions", found->second.location,
+             to_string(shape), rank);
+    return shape;
   }
+  validate(names.size() > 1,
+           "{}: {} is missing, which sets the input or output size of the model{}", weights.path(),
+           names.front(), hints);
   throw InputError(fmt::format("{}: has neither {}, which set the vocabulary{}", weights.path(),
                                fmt::join(names, " nor "), hints));
 }
 
-/// Compares the deck of a language model with the config.json beside the weights, and prints a line
-/// about it. Throws InputError if they differ.
-std::optional<checkpoint::TransformersConfig> compare_with_config(
-    const checkpoint::WeightFiles& weights, const deck::Deck& deck) {
-  if (!takes_tokens(deck.model)) return std::nullopt;
+/// Returns the lines behind line feeds, indented as messages need it.
+std::string indented(std::string_view lines) {
+  std::string text;
+  while (!lines.empty()) text += fmt::format("\n    {}", take_line(lines));
+  return text;
+}
+
+/// Returns the deck with these lines and the defaults of all other keys. Throws InputError if the
+/// lines are none of a valid model.
+deck::Deck parse_lines(const std::string& lines, const std::string& path) {
+  try {
+    return deck::parse("[run]\nname = \"model\"\n[data]\ntrain = \"none\"\n" + lines, "deck");
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{}: a deck cannot have its model: {}", path, error.what()));
+  }
+}
+
+/// Reads a `config.json` and compares it with the model of the deck. Returns none if the file
+/// describes no model of transformers. Throws InputError if it describes another model, with every
+/// difference and the lines of a deck for it, or a model that this program does not compute.
+std::optional<TransformersConfig> compare_with_transformers(const std::string& path,
+                                                            const deck::Deck& deck) {
+  std::optional<TransformersConfig> config = checkpoint::read_transformers_config(path);
+  if (!config) return std::nullopt;
+  const model::Family& family = family_of(deck.model);
+  // Rotary positions have no table: a shorter context computes the same.
+  if (config->family == TransformersConfig::Family::llama)
+    config->context = std::min(config->context, family.context(deck.model));
+  const std::string lines = family.deck_lines(*config);
+  std::string problems;
+  for (const deck::Difference& difference : deck::differences(deck, parse_lines(lines, path))) {
+    const std::string& key = difference.key;
+    // A regularization of training, or the memory of the head: not the function.
+    if (!key.starts_with("model.") || key == "model.dropout" || key == "model.drop_path" ||
+        key == "model.head_tile_mb")
+      continue;
+    problems += fmt::format("\n  {}: {} in the deck, {} in config.json ({})", key,
+                            difference.before.empty() ? "not given" : difference.before,
+                            difference.after.empty() ? "not used" : difference.after,
+                            checkpoint::deciding_member(config->family, key));
+  }
+  validate(problems.empty(),
+           "{}: describes another model than the deck:{}\n  the deck of this model has the lines{}",
+           path, problems, indented(lines));
+  return config;
+}
+
+/// Compares the deck of a model that transformers may have with the config.json beside the weights,
+/// and prints a line about it. Throws InputError if they differ.
+std::optional<TransformersConfig> compare_with_config(const checkpoint::WeightFiles& weights,
+                                                      const deck::Deck& deck) {
+  if (family_of(deck.model).deck_lines == nullptr) return std::nullopt;
   const std::optional<std::string> path = weights.config();
-  std::optional<checkpoint::TransformersConfig> config;
+  std::optional<TransformersConfig> config;
   if (path) config = compare_with_transformers(*path, deck);
   if (config)
     fmt::print("config.json beside the weights describes the model of the deck\n");
@@ -108,10 +155,8 @@ ExitCode import_command(const ImportOptions& options) {
   info.written_by = train::to_line(train::software_versions());
   const checkpoint::FileMatrixOrder order =
       checkpoint::import_weights(weights, model.parameters(), info, target, options.order);
-  if (order == checkpoint::FileMatrixOrder::linear && deck.model.gpt.mlp == model::MlpKind::gelu)
-    fmt::print(
-        "matrices are [out, in], as nanoGPT writes them; its GELU is the exact one, that of "
-        "the deck's model is the tanh form\n");
+  const std::string_view remark = family.linear_order_remark(deck.model);
+  if (order == checkpoint::FileMatrixOrder::linear && !remark.empty()) fmt::print("{}\n", remark);
   fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n",
              options.checkpoint, model.parameters().entries().size(), model.weight_count(),
              ends.classes);

@@ -41,10 +41,8 @@ constexpr const char* head_name = "lm_head.weight";
 /// Returns the name of the embedding that the model uses as its head. Empty if the model has a head
 /// of its own, or no embedding.
 std::string tied_embedding(const parallel::ParameterList& expected) {
-  if (expected.find(head_name) >= 0) return "";
-  for (const char* name : {"wte.weight", "model.embed_tokens.weight"}) {
-    if (expected.find(name) >= 0) return name;
-  }
+  for (const parallel::ParameterList::Entry& entry : expected.entries())
+    if (entry.spec.tied && expected.find(head_name) < 0) return entry.spec.name;
   return "";
 }
 

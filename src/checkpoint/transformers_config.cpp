@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -36,6 +37,12 @@ constexpr io::JsonLimits config_limits{
 constexpr std::int64_t max_count = 1 << 30;
 
 constexpr const char* model_type = "model_type";
+
+/// The names of members; a member without a name of its own follows from `model_type`.
+struct TransformersKeys {
+  const char *layers, *heads, *kv_heads, *width, *mlp_width, *vocabulary, *context, *norm_epsilon,
+      *rope_base, *bias, *tie_embeddings;
+};
 constexpr TransformersKeys gpt2_keys{.layers = "n_layer",
                                      .heads = "n_head",
                                      .kv_heads = model_type,
@@ -260,8 +267,22 @@ Json type_of(MemberReader& config) {
 
 }  // namespace
 
-const TransformersKeys& transformers_keys(Family family) {
-  return family == Family::gpt2 ? gpt2_keys : llama_keys;
+const char* deciding_member(Family family, std::string_view key) {
+  const TransformersKeys& keys = family == Family::gpt2 ? gpt2_keys : llama_keys;
+  const std::pair<std::string_view, const char*> names[] = {
+      {"model.layers", keys.layers},
+      {"model.heads", keys.heads},
+      {"model.kv_heads", keys.kv_heads},
+      {"model.width", keys.width},
+      {"model.mlp_width", keys.mlp_width},
+      {"model.vocabulary", keys.vocabulary},
+      {"model.context", keys.context},
+      {"model.norm_epsilon", keys.norm_epsilon},
+      {"model.rope_base", keys.rope_base},
+      {"model.bias", keys.bias},
+      {"model.tie_embeddings", keys.tie_embeddings}};
+  const auto* found = std::ranges::find(names, key, [](const auto& name) { return name.first; });
+  return found == std::end(names) ? model_type : found->second;
 }
 
 std::optional<TransformersConfig> read_transformers_config(const std::string& path) {
@@ -287,9 +308,9 @@ std::optional<TransformersConfig> read_transformers_config(const std::string& pa
   return model;
 }
 
-std::string to_json(const TransformersConfig& config, double dropout) {
+std::string to_json(const TransformersConfig& config) {
   const bool is_gpt2 = config.family == Family::gpt2;
-  const TransformersKeys& keys = transformers_keys(config.family);
+  const TransformersKeys& keys = is_gpt2 ? gpt2_keys : llama_keys;
   nlohmann::ordered_json json = {
       {"architectures", {is_gpt2 ? "GPT2LMHeadModel" : "LlamaForCausalLM"}},
       {model_type, is_gpt2 ? "gpt2" : "llama"},
@@ -306,13 +327,13 @@ std::string to_json(const TransformersConfig& config, double dropout) {
       {"eos_token_id", nullptr}};
   if (is_gpt2) {
     json["activation_function"] = "gelu_new";
-    for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) json[key] = dropout;
+    for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) json[key] = config.dropout;
   } else {
     json[keys.kv_heads] = config.kv_heads;
     json["head_dim"] = config.width / config.heads;
     json["hidden_act"] = "silu";
     json[keys.bias] = json["mlp_bias"] = config.bias;
-    json["attention_dropout"] = dropout;
+    json["attention_dropout"] = config.dropout;
     // The first is the name in transformers 4, the second in 5.
     json[keys.rope_base] = config.rope_base;
     json["rope_parameters"] = {{"rope_theta", config.rope_base}, {"rope_type", "default"}};

@@ -62,7 +62,7 @@ class Describer final : public keys::Visitor {
 
 std::vector<Found> describe(const model::Family& model, optim::ScheduleKind schedule) {
   Deck deck;
-  deck.model.kind = model.kind;
+  deck.model = model::ModelOptions(model);
   deck.schedule.kind = schedule;
   Describer describer;
   visit(describer, deck);

@@ -7,7 +7,6 @@
 #include "contradiction_checks.hpp"
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/model/family.hpp"
-#include "trireme/model/rules.hpp"
 #include "trireme/parallel/keys.hpp"
 
 namespace trireme::deck {
@@ -31,7 +30,7 @@ void check_sequence(const Deck& deck, Reader& reader) {
     return;
   const std::int64_t tensor = deck.parallel.tensor;
   if (tensor == 1) {
-    const std::int64_t sizes = family_of(deck.model).max_tensor_size(deck.model);
+    const std::int64_t sizes = model::max_tensor_size(deck.model);
     std::int64_t tensor_size = 2;
     while (tensor_size < sizes && sizes % tensor_size != 0) ++tensor_size;
     reader.add_mistake("parallel.sequence",

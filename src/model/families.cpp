@@ -1,46 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The list of families, and the table [model]: the key `kind`, and the keys of all families.
+// The list of families, the rules of tensor groups, and the table [model]: the key `kind`, and the
+// keys of all families.
 //
 // A key is visited once, in its form of the chosen family. Keys that only other families have are
 // visited too, with a condition that is not met, so that messages can name them.
-#include "families.hpp"
+#include "trireme/model/family.hpp"
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.hpp"
 #include "trireme/model/keys.hpp"
 
 namespace trireme::model {
 
 std::span<const Family* const> families() {
+  extern const Family resnet_family, mlp_family, transformer_family;
   static constexpr const Family* all[] = {&resnet_family, &mlp_family, &transformer_family};
   return all;
 }
 
-const Family& family_of(const ModelOptions& options) {
-  for (const Family* family : families())
-    if (family->kind == options.kind) return *family;
-  return *families().front();
-}
+ModelOptions::ModelOptions() : ModelOptions(*families().front()) {}
+ModelOptions::ModelOptions(const Family& family) : family_(&family), values_(family.defaults()) {}
 
 namespace {
 
 /// Adds a family to a condition, as in `kind = "resnet" or "gpt"`.
 void add_word(std::string& text, const Family& family) {
   text += fmt::format("{}\"{}\"", text.empty() ? "kind = " : " or ", family.word);
-}
-
-/// Returns the condition of the families with a property.
-template <class Property>
-std::string kinds(const Property& property) {
-  std::string text;
-  for (const Family* family : families())
-    if (property(*family)) add_word(text, *family);
-  return text;
 }
 
 }  // namespace
@@ -58,10 +51,49 @@ std::optional<BrokenRule> no_joined_norms(const ModelOptions& options) {
                                 family_of(options).word)};
 }
 
-std::string kinds_with(bool (*property)(const Family&)) { return kinds(property); }
+std::string kinds_with(const std::function<bool(const Family&)>& property) {
+  std::string text;
+  for (const Family* family : families())
+    if (property(*family)) add_word(text, *family);
+  return text;
+}
 
-std::string kinds_with(SampleKind input) {
-  return kinds([=](const Family& family) { return family.input == input; });
+std::int64_t max_tensor_size(const ModelOptions& options) {
+  std::int64_t size = 0;
+  for (const Extent& extent : family_of(options).split_extents(options))
+    size = std::gcd(size, extent.second);
+  return std::max<std::int64_t>(size, 1);
+}
+
+std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::int64_t tensor,
+                                            const KeyNotes& notes) {
+  if (tensor == 1) return std::nullopt;
+  if (!family_of(options).splits_by_tensor())
+    return BrokenRule{
+        "parallel.tensor",
+        fmt::format("{} splits the layers of model.{} only, not those of image models; use "
+                    "tensor = 1 with more data ranks or stages",
+                    tensor, kinds_with(&Family::splits_by_tensor))};
+  for (const auto& [key, extent] : family_of(options).split_extents(options)) {
+    if (extent % tensor == 0) continue;
+    return BrokenRule{"parallel.tensor",
+                      fmt::format("{} does not divide {} = {}{} (each rank of a "
+                                  "tensor group takes an equal part); use {}",
+                                  tensor, key, extent, notes(key),
+                                  nearest_divisors(tensor, max_tensor_size(options)))};
+  }
+  return std::nullopt;
+}
+
+std::optional<BrokenRule> broken_row_rule(std::int64_t micro, std::int64_t context,
+                                          std::int64_t tensor, const KeyNotes& notes) {
+  if (micro * context % tensor == 0) return std::nullopt;
+  return BrokenRule{
+      "parallel.sequence",
+      fmt::format("true: batch.micro = {}{} x model.context = {}{} rows are not divisible "
+                  "by parallel.tensor = {}; use batch.micro = {}, or sequence = false",
+                  micro, notes.inner("batch.micro"), context, notes.inner("model.context"), tensor,
+                  nearest_multiples(micro, tensor / std::gcd(tensor, context)))};
 }
 
 namespace {
@@ -85,7 +117,7 @@ const std::map<std::string, std::string>& conditions() {
   static const std::map<std::string, std::string> texts = [] {
     std::map<std::string, std::string> found;
     for (const Family* family : families()) {
-      ModelOptions options;
+      ModelOptions options(*family);
       KeyVisitor collect([&](const Key& key, const Field&) { add_word(found[key.name], *family); });
       family->visit(collect, options);
     }
@@ -98,10 +130,16 @@ const std::map<std::string, std::string>& conditions() {
 
 void visit_keys(Visitor& v, ModelOptions& options) {
   v.table("model");
-  std::vector<std::pair<std::string, ModelKind>> words;
-  for (const Family* family : families()) words.emplace_back(family->word, family->kind);
-  v.field({"kind", "Selects the kind of model: resnet, gpt (transformer) or mlp."},
-          keys::choice<ModelKind>(options.kind, std::move(words)));
+  std::vector<std::string> words;
+  for (const Family* family : families()) words.emplace_back(family->word);
+  const auto index = [&options] {
+    return static_cast<std::size_t>(std::ranges::find(families(), &family_of(options)) -
+                                    families().begin());
+  };
+  const auto select = [&options](std::size_t chosen) {
+    if (families()[chosen] != &family_of(options)) options = ModelOptions(*families()[chosen]);
+  };
+  v.field({"kind", "Selects the kind of model."}, keys::choice_of(std::move(words), index, select));
   const Family& chosen = family_of(options);
   std::map<std::string, const Family*> visited;
   const auto visit = [&](const Family& family, ModelOptions& of_family) {
@@ -117,9 +155,8 @@ void visit_keys(Visitor& v, ModelOptions& options) {
     family.visit(pass, of_family);
   };
   visit(chosen, options);
-  ModelOptions others;
   for (const Family* family : families())
-    if (family != &chosen) visit(*family, others);
+    if (ModelOptions other(*family); family != &chosen) visit(*family, other);
 }
 
 void check_keys(const ModelOptions& options, Reader& reader) {

@@ -100,7 +100,7 @@ Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want
   return dx;
 }
 
-ImageNorm::ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels,
+ImageNorm::ImageNorm(std::string name, ImageNormKind kind, std::int64_t channels,
                      FusedActivation activation, bool zero_scale)
     : name_(std::move(name)),
       kind_(kind),
@@ -116,7 +116,7 @@ void ImageNorm::declare(parallel::ParameterList& list) {
                                     {Initializer::Kind::constant, zero_scale_ ? 0.0 : 1.0}));
   shift_ =
       list.declare(vector_spec(name_ + ".bias", channels_, {Initializer::Kind::constant, 0.0}));
-  if (kind_ == ResnetNorm::group) return;
+  if (kind_ == ImageNormKind::group) return;
   running_mean_ = list.declare(vector_spec(name_ + ".running_mean", channels_,
                                            {Initializer::Kind::constant, 0.0}, Role::statistic));
   running_variance_ = list.declare(vector_spec(
@@ -162,7 +162,7 @@ Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, cons
   parallel::ParameterStore& store = pass.store();
   const bool relu = activation_ != FusedActivation::none,
              add = activation_ == FusedActivation::add_relu;
-  if (kind_ == ResnetNorm::batch && !pass.training()) {
+  if (kind_ == ImageNormKind::batch && !pass.training()) {
     const Tensor x = convolution.forward(pass, input), y = pass.activation(x.dtype, x.shape);
     ops::batch_norm_inference(pass.context(), batch_norm(x), x, store.weight(scale_),
                               store.weight(shift_), residual, store.weight(running_mean_),
@@ -171,7 +171,7 @@ Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, cons
   }
   ops::BatchStatistics statistics;
   Tensor x, y, mask;
-  if (kind_ == ResnetNorm::batch) {
+  if (kind_ == ImageNormKind::batch) {
     const Convolved convolved = convolve(pass, convolution, input);
     x = convolved.x;
     statistics = convolved.statistics;
@@ -213,7 +213,7 @@ ImageNorm::Gradients ImageNorm::backward(MicroBatchPass& pass, const Tensor& dy)
              add = activation_ == FusedActivation::add_relu;
   const Tensor dx = add ? pass.gradient(dy.dtype, dy.shape) : dy;
   const Tensor dresidual = add ? dy : Tensor{};
-  if (kind_ == ResnetNorm::batch) {
+  if (kind_ == ImageNormKind::batch) {
     const Tensor unbiased_variance = pass.pop_saved();
     // The "gradient" of a running statistic is this batch's value, averaged over the micro-batches
     // of the step (docs/design/decisions/0002).

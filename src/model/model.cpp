@@ -9,7 +9,6 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/model/family.hpp"
-#include "trireme/model/rules.hpp"
 
 namespace trireme::model {
 
@@ -43,20 +42,18 @@ void require(const std::optional<BrokenRule>& broken) {
 /// tensor group.
 void validate_extents(const ModelOptions& options, const Shape& input, std::int64_t classes,
                       const TensorPlacement& placement) {
-  const TransformerOptions& gpt = options.gpt;
+  const Family& family = family_of(options);
   const int size = placement.tensor_size;
-  if (options.kind == ModelKind::gpt) {
-    TRIREME_EXPECT(gpt.layers > 0 && gpt.heads > 0 && gpt.kv_heads > 0 && gpt.width > 0 &&
-                   gpt.mlp_width > 0 && gpt.context > 0 && size > 0);
-    TRIREME_EXPECT(input.rank() == 2 && input[1] == gpt.context && classes == gpt.vocabulary);
-    for (const BrokenRule& broken : broken_head_rules(gpt)) require(broken);
-  }
+  TRIREME_EXPECT(size > 0);
+  for (const BrokenRule& broken : family.broken_rules(options)) require(broken);
   require(broken_split_rule(options, size));
-  if (options.kind != ModelKind::gpt) return;
-  validate(gpt.vocabulary >= size,
+  if (!takes_tokens(options)) return;
+  TRIREME_EXPECT(input.rank() == 2 && input[1] == family.context(options) &&
+                 classes == family.vocabulary(options));
+  validate(classes >= size,
            "model.vocabulary = {} is less than parallel.tensor = {}, over which it is split; use "
            "tensor = {}",
-           gpt.vocabulary, size, largest_divisor(max_tensor_size(gpt), gpt.vocabulary));
+           classes, size, largest_divisor(max_tensor_size(options), classes));
   if (placement.sequence_parallel) require(broken_row_rule(input[0], input[1], size));
 }
 

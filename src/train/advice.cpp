@@ -69,8 +69,7 @@ std::optional<std::string> memory_shortage(const MemoryPlan& plan, const Replica
     return message + "; use a smaller batch.micro, smaller images, or more ranks";
   ReplicaOptions smaller = options;
   for (const std::int64_t tile : {512, 256, 128, 64, 32}) {
-    if (options.model.gpt.head_tile_mb > 0 && tile >= options.model.gpt.head_tile_mb) continue;
-    smaller.model.gpt.head_tile_mb = tile;
+    if (!family_of(smaller.model).lower_head_tile(smaller.model, tile)) continue;
     const std::int64_t bytes = needed(Replica::measure(smaller, shape, world_rank, target));
     if (bytes <= memory_bytes)
       return message +

@@ -113,6 +113,14 @@ std::int32_t draw(std::span<const float> logits, std::vector<std::int32_t> order
 
 }  // namespace
 
+std::int64_t stored_vocabulary(const model::ModelOptions& model,
+                               const checkpoint::Contents& contents) {
+  for (const char* name : family_of(model).vocabulary_tables)
+    for (const checkpoint::Contents::Entry& entry : contents.tensors)
+      if (entry.path == fmt::format("model/{}", name)) return entry.shape[0];
+  return 0;
+}
+
 GenerateTimes generate(const GenerateRequest& request, Log& log,
                        const std::function<void(std::string_view)>& emit) {
   validate(std::isfinite(request.temperature) && request.temperature >= 0,
@@ -134,10 +142,7 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
 
   // The vocabulary, which the deck may leave to the dataset, is the height of the embedding.
   data::DatasetInfo info;
-  for (const checkpoint::Contents::Entry& entry : contents.tensors) {
-    if (entry.path == "model/wte.weight" || entry.path == "model/model.embed_tokens.weight")
-      info.vocabulary = entry.shape[0];
-  }
+  info.vocabulary = stored_vocabulary(deck.model, contents);
   // 2. Replica options and tokens of the prompt.
   ReplicaOptions options = make_replica_options(deck, info, {});
   options.trains = false;

@@ -13,6 +13,7 @@
 #include "activation_store.hpp"
 #include "batch_uploader.hpp"
 #include "model_chunk.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::train {
@@ -147,9 +148,8 @@ PipelineStage::PipelineStage(const ReplicaResources& resources,
   }
   // 3. Keys and values of generated text.
   if (options.generation && options.generation->cached_rows > 0) {
-    const model::TransformerOptions& gpt = options.model.gpt;
-    const std::int64_t width = 2 * gpt.kv_heads / resources.mesh.shape.tensor * gpt.head_width();
-    for (std::int64_t layer = 0; layer < gpt.layers; ++layer)
+    for (const std::int64_t width :
+         family_of(options.model).cache_widths(options.model, resources.mesh.shape.tensor))
       keys_values_.push_back(
           memory.keys_values.allocate(options.compute, {options.generation->cached_rows, width}));
   }

@@ -68,13 +68,11 @@ deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
 /// Warns about layers whose extents do not fit float8; their products are computed in bfloat16.
 void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
   if (deck.precision.compute != deck::ComputePrecision::float8) return;
-  const model::TransformerOptions& gpt = deck.model.gpt;
-  const std::int64_t rows = deck.batch.micro * gpt.context,
-                     qkv = (gpt.heads + 2 * gpt.kv_heads) * gpt.head_width();
-  for (const auto& [what, extent] : {std::pair("batch.micro x model.context, the rows", rows),
-                                     {"model.width", gpt.width},
-                                     {"the width of queries, keys and values", qkv},
-                                     {"model.mlp_width", gpt.mlp_width}}) {
+  const model::Family& family = family_of(deck.model);
+  std::vector<model::Extent> extents = family.product_extents(deck.model);
+  extents.insert(extents.begin(), {"batch.micro x model.context, the rows",
+                                   deck.batch.micro * family.context(deck.model)});
+  for (const auto& [what, extent] : extents) {
     if (!ops::Linear::float8_supports(extent))
       log.warn(
           "precision.compute = \"float8\": {} = {} is not a multiple of {}: products of that "

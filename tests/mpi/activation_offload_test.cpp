@@ -84,12 +84,14 @@ TEST(ActivationOffload, LeavesLargeMessagesToTheirReceivers) {
   for (const auto& [kind, chunks] :
        {std::pair{PipelineKind::gpipe, 1}, {PipelineKind::interleaved, 2}}) {
     ReplicaOptions options = options_of({"", {1, 1, 2}, ShardKind::none, false, 0, kind, chunks});
-    options.model.gpt.layers = 4;
-    options.model.gpt.context = 256;
+    options.model.as<model::TransformerOptions>().layers = 4;
+    options.model.as<model::TransformerOptions>().context = 256;
     options.micro = 8;
     options.accumulation = 4;
     options.global = 32;
-    ASSERT_EQ(options.micro * options.model.gpt.context * options.model.gpt.width * 4, 128 << 10);
+    ASSERT_EQ(options.micro * options.model.as<model::TransformerOptions>().context *
+                  options.model.as<model::TransformerOptions>().width * 4,
+              128 << 10);
     expect_the_same_training(options, {1, 1, 2});
   }
 }

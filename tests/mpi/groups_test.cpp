@@ -67,7 +67,7 @@ const std::map<std::string, std::vector<optim::ParameterGroup>> groups_by_name =
 
 ReplicaOptions options_of(const Layout& layout, const std::string& groups) {
   ReplicaOptions options = test::small_gpt(4, layout);
-  options.model.gpt.drop_path = 0.4;
+  options.model.as<model::TransformerOptions>().drop_path = 0.4;
   options.optimizer.weight_decay = 0.1;
   options.optimizer.clip_value = 1e-3;
   options.optimizer.ema = 0.5;

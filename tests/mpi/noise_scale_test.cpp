@@ -330,7 +330,7 @@ TEST(NoiseScale, OfARealModelAgreesWithAThousandSingleGradients) {
   // 1. The gradients of single micro-batches, and the mean and variance of all of them.
   ReplicaOptions options = test::small_gpt(1);
   options.optimizer.rule = &optim::rule("sgd");
-  options.model.gpt.dropout = 0;
+  options.model.as<model::TransformerOptions>().dropout = 0;
   options.bucket_bytes = 8192;
   std::vector<std::int64_t> order(single);
   std::iota(order.begin(), order.end(), std::int64_t{0});

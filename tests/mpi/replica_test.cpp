@@ -263,7 +263,8 @@ struct Bubble {
 /// once. Collective.
 Bubble bubble_of(PipelineKind kind, double delay, double predicted) {
   ReplicaOptions options = options_of({"pipeline", {1, 1, 4}, ShardKind::none, false, 0, kind});
-  options.model.gpt.layers = 3;  // one block a stage, including the embedding
+  options.model.as<model::TransformerOptions>().layers =
+      3;  // one block a stage, including the embedding
   const parallel::Mesh mesh({1, 1, 4}, world());
   test::ReplicaFixture fixture(options, 1, mesh);
   fixture.replica.context().set_op_observer([delay](const ops::OpCall& call) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "support/models.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/loader.hpp"
 #include "trireme/train/replica.hpp"
@@ -182,9 +183,7 @@ struct ReplicaFixture {
 /// Returns the options of a small ResNet on 8 x 8 images with 5 classes.
 inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8) {
   train::ReplicaOptions options;
-  options.model.resnet.depth = depth;
-  options.model.resnet.width = width;
-  options.model.resnet.stem = model::ResnetStem::small;
+  options.model = resnet(depth, width);
   options.image = {8, 8, 1};
   options.classes = 5;
   options.micro = options.global = 10;
@@ -194,15 +193,14 @@ inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8)
 /// Returns the options of a small GPT with 4 heads, a context of 8 and a vocabulary of 37.
 inline train::ReplicaOptions small_gpt(std::int64_t layers = 2, std::int64_t width = 16) {
   train::ReplicaOptions options;
-  options.model.kind = model::ModelKind::gpt;
-  options.model.gpt = {.layers = layers,
-                       .heads = 4,
-                       .width = width,
-                       .context = 8,
-                       .kv_heads = 4,
-                       .mlp_width = 4 * width,
-                       .vocabulary = 37,
-                       .dropout = 0.1};
+  options.model = model_of(model::TransformerOptions{.layers = layers,
+                                                     .heads = 4,
+                                                     .width = width,
+                                                     .context = 8,
+                                                     .kv_heads = 4,
+                                                     .mlp_width = 4 * width,
+                                                     .vocabulary = 37,
+                                                     .dropout = 0.1});
   options.optimizer.rule = &optim::rule("adamw");
   options.classes = 37;
   options.micro = options.global = 2;

@@ -84,6 +84,41 @@ class CheckLayers(unittest.TestCase):
             self.write("src/comm/end.cpp", line)
             self.expect_one("src/comm/end.cpp:%d" % line.count("\n"), "for MPI_Abort alone")
 
+    def test_a_family_of_models_is_named_in_its_library_alone(self):
+        self.write(
+            "src/model/gpt/family.cpp", 'extern const Family gpt_family{\n    .word = "gpt",\n};\n'
+        )
+        self.write("src/model/gpt/options.hpp", "#pragma once\nstruct GptOptions {\n};\n")
+        self.write("src/model/model.cpp", 'GptOptions gpt; if (word == "gpt") gpt.layers = 1;\n')
+        self.write(
+            "src/train/good.cpp",
+            '#include "gpt.hpp"  // a "gpt" has GptOptions\n'
+            'add("nanogpt", "a gpt", "model.gpt"); const auto gpt = 2; gpt2::x(a.gpt2);\n',
+        )
+        self.assertEqual(self.violations(), [])
+        for line in (
+            "const auto& options = deck.model.gpt;",
+            "options->gpt.width = 1;",
+            "gpt::width(options);",
+            'if (kind == "gpt") return;',
+            'parse("kind = \\"gpt\\"");',
+            "const model::GptOptions options;",
+            "if (model.kind == model::ModelKind::image) return;",
+        ):
+            with self.subTest(line):
+                self.write("src/train/bad.cpp", f"\n{line}\n")
+                self.expect_one("src/train/bad.cpp:2", "ask the family")
+
+    def test_an_update_rule_is_named_in_its_library_alone(self):
+        self.write("src/optim/rules/sgd.cpp", 'const UpdateRule sgd{\n    .word = "sgd",\n};\n')
+        self.write("src/optim/keys.cpp", 'if (word == "sgd") use(sgd);\n')
+        self.write("src/train/good.cpp", 'add("update_sgd", "SGD");\n')
+        self.assertEqual(self.violations(), [])
+        for line in ('if (rule == optim::rule("sgd")) return;', "use(OptimizerKind::adamw);"):
+            with self.subTest(line):
+                self.write("src/train/bad.cpp", f"\n{line}\n")
+                self.expect_one("src/train/bad.cpp:2", "ask the rule")
+
     def test_foreign_headers_out_of_place(self):
         places = {
             "mpi.h": "src/data/a.cpp",

@@ -35,8 +35,7 @@ enum class FileMatrixOrder : std::uint8_t {
 ///
 /// `expected` lists the tensors of the whole model. Ignored: `num_batches_tracked`, causal masks
 /// (`*.attn.bias` [1, 1, n, n], `*.attn.masked_bias`) and `*.rotary_emb.inv_freq`. If the model
-/// ties its head to the embedding, `lm_head.weight` must equal `wte.weight` or
-/// `model.embed_tokens.weight` bit for bit.
+/// ties its head to the embedding, `lm_head.weight` must equal the embedding bit for bit.
 ///
 /// Throws InputError with the first five tensors that are missing, unknown or of a different shape.
 /// Also throws it if the order of matrices is unknown or not that of all of them.

@@ -64,7 +64,7 @@ enum class DeckPurpose : std::uint8_t { training, evaluation };
 /// - checkpoint.best may be "none", which is stored as an empty string. It is the default if
 ///   data.validation is missing.
 /// - schedule.warmup, schedule.length and monitor.trace may be "none".
-/// - model.vocabulary of a gpt is optional: 0 means that the training data define it, and write()
+/// - model.vocabulary is optional: 0 means that the training data define it, and write()
 ///   leaves it out.
 /// - Keys that this version does not implement accept only the values that mean "off". They are
 ///   not stored.

@@ -65,7 +65,7 @@ struct PassResources {
 ///
 /// Row r of the pass is position first + r. A layer of attention writes the keys and values of the
 /// rows to its tensor of `cache`, and reads those of all positions up to its row. `cache` has a
-/// tensor [positions, 2 kv_heads * head_width] for each layer, or is empty: then first is 0.
+/// tensor [positions, width] for each of Family::cache_widths, or is empty: then first is 0.
 struct SequenceWindow {
   std::span<const Tensor> cache;
   std::int64_t first = 0;
@@ -89,14 +89,31 @@ class MicroBatchPass {
 
   /// Starts the forward pass of a micro-batch: empties the activation arena and the stack.
   /// `sample_keys` [batch] seeds the dropout masks of each sample; null means no dropout.
-  void begin_forward(bool training, const std::uint64_t* sample_keys);
+  void begin_forward(bool training, const std::uint64_t* sample_keys) {
+    training_ = training;
+    sample_keys_ = sample_keys;
+    sequence_.reset();
+    saved_.clear();
+    activations_->rewind(0);
+    current_activations_ = activations_;
+    resources_.ping_pong.rewind();
+  }
   /// Starts the forward pass of one sequence of any length in evaluation mode. The window's memory
   /// outlives the pass.
-  void begin_sequence(const SequenceWindow& window);
+  void begin_sequence(const SequenceWindow& window) {
+    TRIREME_EXPECT(window.first == 0 || !window.cache.empty());
+    begin_forward(false, nullptr);
+    sequence_ = window;
+  }
   /// Starts the backward pass. `write`: whether gradients are assigned or added. `statistic_scale`:
   /// weight of this micro-batch's running statistics, 1 / (micro-batches of the step over all
   /// replicas).
-  void begin_backward(ops::Write write, float statistic_scale);
+  void begin_backward(ops::Write write, float statistic_scale) {
+    TRIREME_EXPECT(training_);
+    write_ = write;
+    statistic_scale_ = statistic_scale;
+    resources_.ping_pong.rewind();
+  }
   /// Called before each block, in forward and in backward.
   void enter_block() { resources_.ping_pong.switch_arena(); }
 

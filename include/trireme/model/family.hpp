@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/broken_rule.hpp"
 #include "trireme/keys/reader.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/tensor/sample_kind.hpp"
+#include "trireme/tensor/transformers_config.hpp"
 
 namespace trireme::model {
+
+// Larger than any model in use, and small enough that products of extents cannot overflow.
+inline constexpr double max_layers = 1024, max_width = 65536, max_length = 1 << 20;
 
 /// The sizes of a model that a run takes from its data, and an import from the file of weights.
 struct FileSizes {
@@ -21,58 +28,87 @@ struct FileSizes {
   std::int64_t classes = 0;
 };
 
+/// An extent of a model, with its key or a description for messages.
+using Extent = std::pair<const char*, std::int64_t>;
+
 /// Returns the shape of the first of these tensors that a file of weights has. Throws InputError if
 /// it has none, or one with another number of dimensions.
 using ShapeInFile = std::function<Shape(const std::vector<std::string>& names, int rank)>;
+
+/// The default of a question: a function that returns an empty value.
+struct NoAnswer {
+  template <class Result, class... Arguments>
+  using Function = Result (*)(Arguments...);
+  template <class Result, class... Arguments>
+  constexpr operator Function<Result, Arguments...>() const {
+    return [](Arguments...) { return Result(); };
+  }
+};
+
+/// Family::missing_batch_norm and broken_joined_norms_rule of a family without residual norms.
+std::optional<BrokenRule> no_batch_norm(const ModelOptions& options);
+std::optional<BrokenRule> no_joined_norms(const ModelOptions& options);
 
 /// A family of models: the one place that knows its word in decks, and its answers to everything
 /// that other code asks about a kind of model. A new family is a folder of src/model and a line in
 /// families(). The answers that have a default are those of a model of images.
 struct Family {
-  ModelKind kind;
   /// The value of model.kind.
   const char* word;
   /// The samples on which it trains.
-  SampleKind input;
-  /// A tensor group may split its layers.
-  bool splits_by_tensor;
+  SampleKind input = SampleKind::image;
   /// It continues a text.
-  bool generates;
+  bool generates = false;
   /// Trains with precision.compute = "float8".
-  bool computes_float8;
+  bool computes_float8 = false;
   /// A sample is one row of its matrix products; else each pixel or token is one.
-  bool flattens;
+  bool flattens = false;
   /// Advice for a model that is too large, as in "a smaller model.width".
   const char* size_advice;
+  /// The names, in files of weights, of the table whose rows are the vocabulary.
+  std::span<const char* const> vocabulary_tables = {};
 
+  /// Returns the defaults of its keys.
+  std::any (*defaults)();
   /// Visits its keys of [model]. A key of several families has the same name in each.
   void (*visit)(keys::Visitor&, ModelOptions&);
   /// Sets the options whose default depends on others.
-  void (*fill_in_defaults)(ModelOptions&, const keys::Reader&) = [](ModelOptions&,
-                                                                    const keys::Reader&) {};
+  void (*fill_in_defaults)(ModelOptions&, const keys::Reader&) = NoAnswer();
   /// Adds a mistake for each pair of its keys that contradict each other.
-  void (*check)(const ModelOptions&, keys::Reader&) = [](const ModelOptions&, keys::Reader&) {};
+  void (*check)(const ModelOptions&, keys::Reader&) = NoAnswer();
+  /// Returns the broken rules between its extents, which Model checks.
+  std::vector<BrokenRule> (*broken_rules)(const ModelOptions&) = NoAnswer();
   /// Returns the model in words, as in "resnet, depth 8, width 16".
   std::string (*describe)(const ModelOptions&);
   /// Returns why the model has no batch norm, with the key that decides; none if it has.
-  std::optional<BrokenRule> (*missing_batch_norm)(const ModelOptions&);
+  std::optional<BrokenRule> (*missing_batch_norm)(const ModelOptions&) = no_batch_norm;
   /// Returns the message of debug.joined_norms = true for options that do not allow it, with the
   /// key that decides.
-  std::optional<BrokenRule> (*broken_joined_norms_rule)(const ModelOptions&);
+  std::optional<BrokenRule> (*broken_joined_norms_rule)(const ModelOptions&) = no_joined_norms;
   /// Returns the length of a sample in tokens; 0 for images.
-  std::int64_t (*context)(const ModelOptions&) = [](const ModelOptions&) {
-    return std::int64_t{0};
-  };
+  std::int64_t (*context)(const ModelOptions&) = NoAnswer();
   /// Returns the number of different tokens; 0: taken from the data.
-  std::int64_t (*vocabulary)(const ModelOptions&) = [](const ModelOptions&) {
-    return std::int64_t{0};
-  };
+  std::int64_t (*vocabulary)(const ModelOptions&) = NoAnswer();
   /// Sets the number of different tokens. No effect for images.
-  void (*set_vocabulary)(ModelOptions&, std::int64_t) = [](ModelOptions&, std::int64_t) {};
-  /// Returns the largest tensor group that can split the layers.
-  std::int64_t (*max_tensor_size)(const ModelOptions&) = [](const ModelOptions&) {
-    return std::int64_t{1};
-  };
+  void (*set_vocabulary)(ModelOptions&, std::int64_t) = NoAnswer();
+  /// Returns the extents that a tensor group splits, with their keys; none: it splits no layer.
+  std::vector<Extent> (*split_extents)(const ModelOptions&) = NoAnswer();
+  bool splits_by_tensor() const { return !split_extents(ModelOptions(*this)).empty(); }
+  /// Returns the extents of matrix products that the options alone decide.
+  std::vector<Extent> (*product_extents)(const ModelOptions&) = NoAnswer();
+  /// Returns, for each layer that reads earlier positions of a text, the elements that it keeps of
+  /// a position on each rank of a tensor group of this size.
+  std::vector<std::int64_t> (*cache_widths)(const ModelOptions&, int tensor_size) = NoAnswer();
+  /// Lets the head compute at most this many MiB of logits at once (model.head_tile_mb). Returns
+  /// false if it has no such limit, or a smaller one already.
+  bool (*lower_head_tile)(ModelOptions&, std::int64_t mb) = NoAnswer();
+  /// Returns the table [model] for a model of transformers; null: it has none of the family.
+  std::string (*deck_lines)(const TransformersConfig&) = nullptr;
+  /// Returns the model as transformers describes it; null like deck_lines. Throws InputError if it
+  /// does not compute the model.
+  TransformersConfig (*transformers_config)(const ModelOptions&, std::int64_t vocabulary) = nullptr;
+  /// Returns a remark on weights whose matrices are [out, in] in the file; empty: none.
+  std::string_view (*linear_order_remark)(const ModelOptions&) = NoAnswer();
   /// Returns the shape of a batch of one sample, and the number of classes, from the tensors of a
   /// file with the names of docs/reference/tensor_names.md.
   FileSizes (*sizes_in)(const ModelOptions&, const ShapeInFile&);
@@ -84,16 +120,32 @@ struct Family {
 /// Returns all families, in the order in which documents list them.
 std::span<const Family* const> families();
 
-const Family& family_of(const ModelOptions& options);
-
 /// Returns whether the samples of the model are tokens.
 inline bool takes_tokens(const ModelOptions& options) {
   return family_of(options).input == SampleKind::tokens;
 }
 
 /// Returns the condition that a family has a property, as in `kind = "resnet" or "mlp"`.
-std::string kinds_with(bool (*property)(const Family&));
+std::string kinds_with(const std::function<bool(const Family&)>& property);
 /// The same for the samples of the families.
-std::string kinds_with(SampleKind input);
+inline std::string kinds_with(SampleKind input) {
+  return kinds_with([=](const Family& family) { return family.input == input; });
+}
+
+// The rules between the extents of a model and of its tensor group. The deck checks them when it is
+// read, Model when it is built. Model alone checks that the tensor group is not larger than the
+// vocabulary, which can follow from the data.
+
+/// Returns the greatest size of a tensor group, which divides all extents that it splits.
+std::int64_t max_tensor_size(const ModelOptions& options);
+
+/// Returns the broken rule between the model and the size of the tensor group that splits it.
+std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::int64_t tensor,
+                                            const KeyNotes& notes = {});
+
+/// Returns the broken rule between the rows of a micro-batch and the size of the tensor group,
+/// which splits them under parallel.sequence.
+std::optional<BrokenRule> broken_row_rule(std::int64_t micro, std::int64_t context,
+                                          std::int64_t tensor, const KeyNotes& notes = {});
 
 }  // namespace trireme::model

@@ -10,7 +10,7 @@ namespace trireme::model {
 /// How a micro-batch contributes to the loss of its step.
 struct LossSettings {
   float label_smoothing = 0;
-  float gradient_scale = 0;  ///< 1 / N; N = samples (gpt: tokens) of the whole step
+  float gradient_scale = 0;  ///< 1 / N; N = samples (text: tokens) of the whole step
   /// Images: float32, one per sample, as in ops::ClassTargets; undefined: labels are not mixed.
   Tensor label_weights = {};
 };

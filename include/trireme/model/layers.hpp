@@ -5,7 +5,6 @@
 #include <string>
 
 #include "trireme/model/head.hpp"
-#include "trireme/model/options.hpp"
 #include "trireme/ops/convolution.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/ops/normalization.hpp"
@@ -49,6 +48,8 @@ class Convolution2d {
   ops::PreparedWeight prepared_;
 };
 
+enum class ImageNormKind : std::uint8_t { batch, group };
+
 /// Batch or group norm over channels, fused with the ReLU and the residual sum that follow it.
 /// Parameters: `<name>.weight`, `.bias`; for batch norm also `.running_mean`, `.running_var`.
 class ImageNorm {
@@ -56,7 +57,7 @@ class ImageNorm {
   /// The operations after the norm: none, ReLU, or the residual sum and ReLU.
   enum class FusedActivation : std::uint8_t { none, relu, add_relu };
   /// `zero_scale`: the scale starts at 0, so that a residual block starts as the identity.
-  ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, FusedActivation activation,
+  ImageNorm(std::string name, ImageNormKind kind, std::int64_t channels, FusedActivation activation,
             bool zero_scale = false);
   void declare(parallel::ParameterList& list);
   /// Returns y = activation(norm(convolution(x)) [+ residual]). It calls the convolution itself,
@@ -94,7 +95,7 @@ class ImageNorm {
   ops::JoinedBatchNorm joined(MicroBatchPass& pass, const Convolved& convolved) const;
 
   std::string name_;
-  ResnetNorm kind_;
+  ImageNormKind kind_;
   std::int64_t channels_, groups_;
   FusedActivation activation_;
   bool zero_scale_;

@@ -27,7 +27,7 @@ class Model {
   /// Builds the whole model. Costs no device memory.
   ///
   /// `input`: shape of the input of block 0. Images: [batch, height, width, channels] in compute
-  /// precision. gpt: int32 tokens [batch, context], and `classes` is the vocabulary. Throws
+  /// precision. Text: int32 tokens [batch, context], and `classes` is the vocabulary. Throws
   /// InputError about keys of [model] and [parallel], and for more than 2^40 weights.
   Model(const ModelOptions& options, const Shape& input, std::int64_t classes,
         const TensorPlacement& placement = {});
@@ -61,26 +61,10 @@ class Model {
   parallel::ParameterList list_;
 };
 
-/// The parts of a model, as the make_ functions return them.
+/// The parts of a model, as a family makes them.
 struct ModelParts {
   std::vector<std::unique_ptr<Block>> blocks;
   std::unique_ptr<Head> head;
 };
-
-/// Makes a residual network (He et al. 2016; v1.5: the stride is in the 3x3 convolution) with
-/// torchvision's names. Depths 8, 14, 20, 32, 44 and 56 have the CIFAR form: three stages of
-/// (depth - 2) / 6 basic blocks, `width` channels in the first stage, doubled in each further one.
-/// Throws InputError for other unknown depths.
-ModelParts make_resnet(const ResnetOptions& options, const Shape& input, std::int64_t classes);
-
-/// Makes a multilayer perceptron: linear layers `layers.<i>.weight`, `.bias` with ReLU between
-/// them. The last one is the head.
-ModelParts make_mlp(const MlpOptions& options, const Shape& input, std::int64_t classes);
-
-/// Makes a decoder-only transformer: embedding, `layers` blocks of attention and mlp, head.
-///
-/// The kind of positions selects the tensor names: GPT-2's for learned positions (Radford et al.
-/// 2019), Llama's for rope (Touvron et al. 2023).
-ModelParts make_transformer(const TransformerOptions& options, const TensorPlacement& placement);
 
 }  // namespace trireme::model

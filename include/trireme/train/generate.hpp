@@ -8,6 +8,7 @@
 
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/import_export.hpp"
+#include "trireme/model/options.hpp"
 
 namespace trireme::train {
 
@@ -30,6 +31,10 @@ struct GenerateTimes {
   std::int64_t tokens = 0;  ///< Generated, with that at the end of a text.
   double first_token_seconds = 0, later_seconds = 0;
 };
+
+/// Returns the rows of a checkpoint's token embedding; 0 if it has none.
+std::int64_t stored_vocabulary(const model::ModelOptions& model,
+                               const checkpoint::Contents& contents);
 
 /// Continues the prompt with the language model of a checkpoint, on one rank.
 ///

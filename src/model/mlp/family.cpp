@@ -1,11 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Multilayer perceptrons: one block per hidden layer; the last linear layer is the head.
+#include <memory>
+#include <string>
+#include <utility>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "../families.hpp"
+#include "options.hpp"
+#include "trireme/model/family.hpp"
+#include "trireme/model/layers.hpp"
+#include "trireme/ops/elementwise.hpp"
 
 namespace trireme::model {
 namespace {
+
+/// A hidden layer: linear and ReLU. Accepts any shape [B, ...] as [B, in].
+class MlpBlock final : public Block {
+ public:
+  MlpBlock(std::string name, std::int64_t in, std::int64_t out, bool first)
+      : name_(std::move(name)), in_(in), out_(out), first_(first), linear_(name_, in, out) {}
+  std::string name() const override { return name_; }
+  void declare(parallel::ParameterList& list) override { linear_.declare(list); }
+  Shape output_shape(const Shape& input) const override { return {input[0], out_}; }
+
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
+    const Tensor y = linear_.forward(pass, x.reshaped({x.shape[0], in_}));
+    ops::relu_forward(pass.context(), y, y);
+    pass.push_saved(y);
+    return y;
+  }
+
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
+    ops::relu_backward(pass.context(), pass.pop_saved(), dy, dy);
+    return linear_.backward(pass, dy, !first_);
+  }
+
+ private:
+  std::string name_;
+  std::int64_t in_, out_;
+  bool first_;
+  LinearLayer linear_;
+};
+
+/// The last linear layer, which produces the logits.
+class MlpHead final : public ClassifierHead {
+ public:
+  MlpHead(std::string name, std::int64_t in, std::int64_t classes, bool first)
+      : name_(std::move(name)), in_(in), first_(first), linear_(name_, in, classes) {}
+  std::string name() const override { return name_; }
+  void declare(parallel::ParameterList& list) override { linear_.declare(list); }
+
+ private:
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
+    return linear_.forward(pass, x.reshaped({x.shape[0], in_}));
+  }
+  Tensor backward(MicroBatchPass& pass, const Tensor& dlogits) override {
+    return linear_.backward(pass, dlogits, !first_);
+  }
+
+  std::string name_;
+  std::int64_t in_;
+  bool first_;
+  LinearLayer linear_;
+};
+
+/// Makes linear layers `layers.<i>.weight`, `.bias` with ReLU between them. The last one is the
+/// head.
+ModelParts make_mlp(const ModelOptions& options, const Shape& input, std::int64_t classes,
+                    const TensorPlacement& /*placement*/) {
+  std::vector<std::unique_ptr<Block>> blocks;
+  std::int64_t in = input.elements() / input[0];
+  const auto name = [&] { return "layers." + std::to_string(blocks.size()); };
+  for (const std::int64_t width : options.as<MlpOptions>().widths) {
+    blocks.push_back(std::make_unique<MlpBlock>(name(), in, width, blocks.empty()));
+    in = width;
+  }
+  auto head = std::make_unique<MlpHead>(name(), in, classes, blocks.empty());
+  return {std::move(blocks), std::move(head)};
+}
 
 using namespace keys;
 
@@ -44,29 +118,23 @@ void visit_mlp(Visitor& v, ModelOptions& options) {
            "mlp: lists the widths of the hidden layers, as in [512, 256]; required.",
            {},
            "give the extents of the hidden layers, as in widths = [512, 256]"},
-          extents(options.mlp.widths));
+          extents(options.as<MlpOptions>().widths));
 }
 
 }  // namespace
 
-const Family mlp_family{
-    .kind = ModelKind::mlp,
+extern constinit const Family mlp_family{
     .word = "mlp",
-    .input = SampleKind::image,
-    .splits_by_tensor = false,
-    .generates = false,
-    .computes_float8 = false,
     .flattens = true,
     .size_advice = "smaller model.widths",
+    .defaults = [] { return std::any(MlpOptions()); },
     .visit = visit_mlp,
     .describe = [](const ModelOptions&) { return std::string("mlp"); },
-    .missing_batch_norm = no_batch_norm,
-    .broken_joined_norms_rule = no_joined_norms,
     .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
-      const std::string last = fmt::format("layers.{}.weight", options.mlp.widths.size());
+      const std::string last =
+          fmt::format("layers.{}.weight", options.as<MlpOptions>().widths.size());
       return {{1, 1, 1, shape_of({"layers.0.weight"}, 2)[1]}, shape_of({last}, 2)[0]};
     },
-    .make = [](const ModelOptions& options, const Shape& input, std::int64_t classes,
-               const TensorPlacement&) { return make_mlp(options.mlp, input, classes); }};
+    .make = make_mlp};
 
 }  // namespace trireme::model

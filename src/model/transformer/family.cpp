@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The family of transformers: keys, rules, defaults and sizes of model.kind = "gpt".
+#include <iterator>
+#include <memory>
+
 #include <fmt/format.h>
 
-#include "../families.hpp"
+#include "parts.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/model/rules.hpp"
+#include "trireme/model/family.hpp"
 
 namespace trireme::model {
 namespace {
@@ -17,7 +20,7 @@ constexpr double max_vocabulary = 1 << 24, max_head_tile_mb = 1 << 16, max_rope_
 constexpr double min_norm_epsilon = 1e-12, max_norm_epsilon = 0.1;
 
 void visit_transformer(Visitor& v, ModelOptions& options) {
-  TransformerOptions& gpt = options.gpt;
+  auto& gpt = options.as<TransformerOptions>();
   v.field({"width", "gpt: sets the embedding width."}, integer(gpt.width, between(1, max_width)));
   v.field({"norm", "gpt: selects the normalization: layer or rms.", {}, nullptr, true},
           choice<NormKind>(gpt.norm, {{"layer", NormKind::layer}, {"rms", NormKind::rms}}));
@@ -72,7 +75,7 @@ void visit_transformer(Visitor& v, ModelOptions& options) {
 }
 
 void fill_in_defaults(ModelOptions& options, const Reader& reader) {
-  TransformerOptions& gpt = options.gpt;
+  auto& gpt = options.as<TransformerOptions>();
   if (gpt.kv_heads == 0) gpt.kv_heads = gpt.heads;
   // SwiGLU has three matrices and GELU two, so 2/3 of the width has the same number of weights
   // (Shazeer 2020, section 2). The width is rounded up to a multiple of 64 for the tensor cores.
@@ -92,15 +95,44 @@ void check_drop_path(const TransformerOptions& gpt, Reader& reader) {
                     gpt.drop_path, reader.notes()("model.layers")));
 }
 
+/// Returns the broken rules between width, heads and kv_heads. All extents are positive.
+std::vector<BrokenRule> broken_head_rules(const TransformerOptions& gpt, const KeyNotes& notes) {
+  std::vector<BrokenRule> broken;
+  const bool heads_are_default = notes.is_default("model.heads"),
+             width_is_default = notes.is_default("model.width");
+  const char* key = heads_are_default && !width_is_default ? "model.width" : "model.heads";
+  if (gpt.width % gpt.heads != 0)
+    broken.push_back(
+        {key, fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads "
+                          "have the same width); use model.width = {}, or model.heads = {}",
+                          gpt.width, notes.inner("model.width"), gpt.heads, notes("model.heads"),
+                          nearest_multiples(gpt.width, gpt.heads),
+                          nearest_divisors(gpt.heads, gpt.width))});
+  else if (gpt.positions == PositionKind::rope && gpt.head_width() % 2 != 0)
+    broken.push_back(
+        {key, fmt::format("positions = \"rope\" rotates pairs of numbers, but a head's "
+                          "width is model.width / model.heads = {}, which is odd; use "
+                          "model.width = {}",
+                          gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads))});
+  if (gpt.heads % gpt.kv_heads != 0)
+    broken.push_back({"model.kv_heads",
+                      fmt::format("{} does not divide model.heads = {}{} (each key and value head "
+                                  "serves the same number of heads); use {}",
+                                  gpt.kv_heads, gpt.heads, notes("model.heads"),
+                                  nearest_divisors(gpt.kv_heads, gpt.heads))});
+  return broken;
+}
+
 void check_transformer(const ModelOptions& options, Reader& reader) {
-  check_drop_path(options.gpt, reader);
+  const auto& gpt = options.as<TransformerOptions>();
+  check_drop_path(gpt, reader);
   if (reader.any_wrong({"model.width", "model.heads", "model.kv_heads", "model.positions"})) return;
-  for (const BrokenRule& broken : broken_head_rules(options.gpt, reader.notes()))
+  for (const BrokenRule& broken : broken_head_rules(gpt, reader.notes()))
     reader.add_mistake(broken);
 }
 
 std::string describe_transformer(const ModelOptions& options) {
-  const TransformerOptions& gpt = options.gpt;
+  const auto& gpt = options.as<TransformerOptions>();
   std::string text =
       fmt::format("gpt, {} of width {} (mlp {}), {}", counted(gpt.layers, "layer", "layers"),
                   gpt.width, gpt.mlp_width, counted(gpt.heads, "head", "heads"));
@@ -108,35 +140,100 @@ std::string describe_transformer(const ModelOptions& options) {
   return text + fmt::format(", context {}, vocabulary {}", gpt.context, gpt.vocabulary);
 }
 
+std::vector<BrokenRule> broken_rules(const ModelOptions& options) {
+  const auto& gpt = options.as<TransformerOptions>();
+  TRIREME_EXPECT(gpt.layers > 0 && gpt.heads > 0 && gpt.kv_heads > 0 && gpt.width > 0 &&
+                 gpt.mlp_width > 0 && gpt.context > 0);
+  return broken_head_rules(gpt, {});
+}
+
+std::vector<Extent> split_extents(const ModelOptions& options) {
+  const auto& gpt = options.as<TransformerOptions>();
+  return {{"model.heads", gpt.heads},
+          {"model.kv_heads", gpt.kv_heads},
+          {"model.mlp_width", gpt.mlp_width}};
+}
+
+std::vector<Extent> product_extents(const ModelOptions& options) {
+  const auto& gpt = options.as<TransformerOptions>();
+  return {
+      {"model.width", gpt.width},
+      {"the width of queries, keys and values", (gpt.heads + 2 * gpt.kv_heads) * gpt.head_width()},
+      {"model.mlp_width", gpt.mlp_width}};
+}
+
+/// Each layer keeps keys and values.
+std::vector<std::int64_t> cache_widths(const ModelOptions& options, int tensor_size) {
+  const auto& gpt = options.as<TransformerOptions>();
+  return std::vector<std::int64_t>(static_cast<std::size_t>(gpt.layers),
+                                   2 * gpt.kv_heads / tensor_size * gpt.head_width());
+}
+
+bool lower_head_tile(ModelOptions& options, std::int64_t mb) {
+  std::int64_t& limit = options.as<TransformerOptions>().head_tile_mb;
+  if (limit > 0 && mb >= limit) return false;
+  limit = mb;
+  return true;
+}
+
+std::string_view linear_order_remark(const ModelOptions& options) {
+  return options.as<TransformerOptions>().mlp == MlpKind::gelu
+             ? "matrices are [out, in], as nanoGPT writes them; its GELU is the exact one, that of "
+               "the deck's model is the tanh form"
+             : "";
+}
+
+/// Makes embedding, blocks of attention and mlp, and head.
+ModelParts make_transformer(const ModelOptions& options, const Shape& /*input*/,
+                            std::int64_t /*classes*/, const TensorPlacement& placement) {
+  const auto& gpt = options.as<TransformerOptions>();
+  ModelParts chain;
+  const auto tie = std::make_shared<EmbeddingTie>();
+  chain.blocks.push_back(make_embedding(gpt, placement, tie));
+  for (std::int64_t layer = 0; layer < gpt.layers; ++layer)
+    chain.blocks.push_back(make_transformer_block(gpt, layer));
+  chain.head = make_transformer_head(gpt, tie);
+  return chain;
+}
+
+constexpr const char* embedding_names[] = {"wte.weight", "model.embed_tokens.weight"};
+
 }  // namespace
 
-const Family transformer_family{
-    .kind = ModelKind::gpt,
+extern constinit const Family transformer_family{
     .word = "gpt",
     .input = SampleKind::tokens,
-    .splits_by_tensor = true,
     .generates = true,
     .computes_float8 = true,
-    .flattens = false,
     .size_advice = "a smaller model.width or fewer model.layers",
+    .vocabulary_tables = embedding_names,
+    .defaults = [] { return std::any(TransformerOptions()); },
     .visit = visit_transformer,
     .fill_in_defaults = fill_in_defaults,
     .check = check_transformer,
+    .broken_rules = broken_rules,
     .describe = describe_transformer,
-    .missing_batch_norm = no_batch_norm,
-    .broken_joined_norms_rule = no_joined_norms,
-    .context = [](const ModelOptions& options) { return options.gpt.context; },
-    .vocabulary = [](const ModelOptions& options) { return options.gpt.vocabulary; },
-    .set_vocabulary = [](ModelOptions& options,
-                         std::int64_t count) { options.gpt.vocabulary = count; },
-    .max_tensor_size = [](const ModelOptions& options) { return max_tensor_size(options.gpt); },
+    .context = [](const ModelOptions& options) { return options.as<TransformerOptions>().context; },
+    .vocabulary =
+        [](const ModelOptions& options) { return options.as<TransformerOptions>().vocabulary; },
+    .set_vocabulary =
+        [](ModelOptions& options, std::int64_t count) {
+          options.as<TransformerOptions>().vocabulary = count;
+        },
+    .split_extents = split_extents,
+    .product_extents = product_extents,
+    .cache_widths = cache_widths,
+    .lower_head_tile = lower_head_tile,
+    .deck_lines = deck_lines,
+    .transformers_config = transformers_config,
+    .linear_order_remark = linear_order_remark,
     .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
-      const TransformerOptions& gpt = options.gpt;
-      const auto rows = [&] { return shape_of({"wte.weight", "model.embed_tokens.weight"}, 2)[0]; };
+      const auto& gpt = options.as<TransformerOptions>();
+      const auto rows = [&] {
+        return shape_of({std::begin(embedding_names), std::end(embedding_names)}, 2)[0];
+      };
       return {{1, gpt.context}, gpt.vocabulary > 0 ? gpt.vocabulary : rows()};
     },
-    .make =
-        [](const ModelOptions& options, const Shape&, std::int64_t,
-           const TensorPlacement& placement) { return make_transformer(options.gpt, placement); }};
+    .make = make_transformer};
 
 }  // namespace trireme::model

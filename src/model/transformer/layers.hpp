@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "options.hpp"
 #include "trireme/model/block.hpp"
-#include "trireme/model/options.hpp"
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/ops/row_norm.hpp"

@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "options.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/ops/linear.hpp"
+#include "trireme/tensor/transformers_config.hpp"
 
 namespace trireme::model {
 
@@ -32,6 +34,10 @@ struct TransformerNames {
   ops::MatrixOrder order;
   std::string embedding, positions, final_norm, head;
 };
+
+/// Family::deck_lines and transformers_config.
+std::string deck_lines(const TransformersConfig& config);
+TransformersConfig transformers_config(const ModelOptions& options, std::int64_t vocabulary);
 
 /// State that the embedding and the head of one rank share.
 struct EmbeddingTie {

@@ -37,8 +37,9 @@ struct ImportExportFixture : testing::Test {
     declare("fc.weight", {5, 4}, parallel::Role::weight, parallel::InnerOrder::plain);
   }
   void declare(const std::string& name, const Shape& shape, parallel::Role role,
-               parallel::InnerOrder inner) {
+               parallel::InnerOrder inner, bool tied = false) {
     parallel::ParameterSpec spec;
+    spec.tied = tied;
     spec.name = name;
     spec.shape = shape;
     spec.role = role;
@@ -145,7 +146,7 @@ TEST_F(ImportExportFixture, OnlyTheFirstFiveAreNamed) {
 }
 
 TEST_F(ImportExportFixture, APrefixIsAcceptedAndATieIsChecked) {
-  declare("wte.weight", {3, 2}, parallel::Role::weight, parallel::InnerOrder::plain);
+  declare("wte.weight", {3, 2}, parallel::Role::weight, parallel::InnerOrder::plain, true);
   tensors.back().name = "transformer.wte.weight";
   tensors.push_back({"lm_head.weight", {3, 2}, tensors.back().values});
   tensors.push_back({"transformer.h.0.attn.bias", {1, 1, 1, 1}, {1}});

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "support.hpp"
+#include "support/models.hpp"
 
 namespace trireme::deck {
 namespace {
@@ -29,7 +30,7 @@ std::vector<Deck> decks_of_all_kinds() {
   const auto with = [](const std::string& text, const std::vector<Override>& overrides) {
     return parse(text, "deck.toml", overrides);
   };
-  return {
+  std::vector<Deck> decks{
       with(minimal_deck, {{"optimizer.kind", "lars"}, {"data.shuffle", "blocks"}}),
       with(minimal_mlp_deck, {{"optimizer.kind", "adamw"}, {"precision.compute", "float16"}}),
       with(minimal_gpt_deck, {{"schedule.kind", "cosine"},
@@ -62,6 +63,11 @@ std::vector<Deck> decks_of_all_kinds() {
       with(minimal_deck, {{"batch.ramp", "[[\"0 epochs\", 64]]"}}),
       with(minimal_deck, {{"schedule.kind", "plateau"}, {"data.validation", "a"}}),
   };
+  for (const test::SmallModel& small : test::small_models()) {
+    decks.push_back(with(takes_tokens(small.options) ? minimal_gpt_deck : minimal_deck, {}));
+    decks.back().model = small.options;
+  }
+  return decks;
 }
 
 TEST(DeckKeys, NameEveryKeyThatADeckCanWrite) {
@@ -106,8 +112,12 @@ TEST(DeckKeys, HaveAType) {
 /// Returns the smallest deck of the kind that the key belongs to.
 std::string smallest_deck(const KeyInfo& key) {
   if (key.table != "model" || key.owner.empty()) return minimal_deck;
-  if (key.owner == "kind = \"gpt\"" || key.owner.starts_with("positions")) return minimal_gpt_deck;
-  return key.owner == "kind = \"mlp\"" ? minimal_mlp_deck : minimal_deck;
+  if (key.owner.starts_with("positions")) return minimal_gpt_deck;
+  if (key.owner.starts_with("kind = \"resnet\"")) return minimal_deck;
+  if (key.owner.starts_with("kind = \"mlp\"")) return minimal_mlp_deck;
+  // The other families have a default for each key.
+  return "[run]\nname = \"test\"\n[data]\ntrain = \"somewhere\"\n[model]\n" +
+         key.owner.substr(0, key.owner.find(" or ")) + "\n";
 }
 
 /// Returns a schedule to which the key belongs.

@@ -2,6 +2,7 @@
 //
 // Defaults of the deck, and values of every kind.
 #include "support.hpp"
+#include "support/models.hpp"
 
 #include "trireme/base/check.hpp"
 
@@ -22,9 +23,9 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.run.stop, (Duration{10, Unit::epochs}));
   EXPECT_TRUE(deck.run.walltime_auto);
   EXPECT_EQ(deck.run.walltime_margin, (Duration{300, Unit::seconds}));
-  EXPECT_EQ(deck.model.kind, model::ModelKind::resnet);
-  EXPECT_EQ(deck.model.resnet.width, 64);
-  EXPECT_EQ(deck.model.resnet.stem, model::ResnetStem::imagenet);
+  EXPECT_STREQ(family_of(deck.model).word, "resnet");
+  EXPECT_EQ(deck.model.as<model::ResnetOptions>().width, 64);
+  EXPECT_EQ(deck.model.as<model::ResnetOptions>().stem, model::ResnetStem::imagenet);
   EXPECT_EQ(deck.data.shuffle, data::Shuffle::full);
   EXPECT_EQ(deck.data.workers, 0) << "auto";
   EXPECT_EQ(deck.data.verify, 0);
@@ -50,7 +51,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.optimizer.momentum, 0.9);
   EXPECT_EQ(deck.optimizer.clip_value, 0);
   EXPECT_TRUE(deck.optimizer.groups.empty());
-  EXPECT_EQ(deck.model.resnet.drop_path, 0);
+  EXPECT_EQ(deck.model.as<model::ResnetOptions>().drop_path, 0);
   EXPECT_EQ(deck.schedule.kind, optim::ScheduleKind::cosine);
   EXPECT_EQ(deck.schedule.rate, 0.1);
   EXPECT_EQ(deck.schedule.scaling, optim::RateScaling::none);
@@ -96,7 +97,7 @@ model::TransformerOptions gpt_of(const std::string& keys) {
   return parse("[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n" + keys +
                    "[data]\ntrain = \"somewhere\"\n",
                "deck.toml")
-      .model.gpt;
+      .model.as<model::TransformerOptions>();
 }
 
 // docs/reference/deck.md: kv_heads = heads, mlp_width = 4 width, bias in GPT-2's form.
@@ -267,7 +268,7 @@ data = 2
   EXPECT_EQ(deck.run.stop, (Duration{2000, Unit::steps}));
   EXPECT_FALSE(deck.run.walltime_auto);
   EXPECT_EQ(deck.run.walltime, (Duration{28800, Unit::seconds}));
-  EXPECT_EQ(deck.model.mlp.widths, (std::vector<std::int64_t>{512, 256}));
+  EXPECT_EQ(deck.model.as<model::MlpOptions>().widths, (std::vector<std::int64_t>{512, 256}));
   EXPECT_EQ(deck.data.shuffle_block, 64);
   EXPECT_EQ(deck.data.augment.mean, (std::vector<double>{0.5, 0}));
   EXPECT_EQ(deck.data.augment.std, (std::vector<double>{1, 0.25}));

@@ -14,7 +14,7 @@ namespace {
 TEST(Accumulation, GivesTheGradientOfTheWholeBatch) {
   // Group norm: batch norm uses the statistics of each micro-batch, so it would differ.
   train::ReplicaOptions whole = test::small_resnet();
-  whole.model.resnet.norm = ResnetNorm::group;
+  whole.model.as<ResnetOptions>().norm = ImageNormKind::group;
   train::ReplicaOptions halves = whole;
   halves.micro = 5;
   halves.accumulation = 2;

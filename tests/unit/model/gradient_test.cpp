@@ -99,8 +99,8 @@ TEST(Gradient, ResnetFollowsFiniteDifferences) { check_convolutions(small_resnet
 
 TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
   ModelFixtureOptions options = small_resnet(50, 4);
-  options.model.resnet.stem = ResnetStem::imagenet;
-  options.model.resnet.norm = ResnetNorm::group;
+  options.model.as<ResnetOptions>().stem = ResnetStem::imagenet;
+  options.model.as<ResnetOptions>().norm = ImageNormKind::group;
   options.input = {10, 64, 64, 3};
   // 16 residual branches of full scale make the loss too rough for differences in float32, so they
   // are scaled by 0.1. The slope's error falls with the step: 8 % at 0.002, 2 % at 0.0005. It is
@@ -110,15 +110,14 @@ TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
 
 TEST(Gradient, GroupNormAndSmoothingFollowFiniteDifferences) {
   ModelFixtureOptions options = small_resnet();
-  options.model.resnet.norm = ResnetNorm::group;
+  options.model.as<ResnetOptions>().norm = ImageNormKind::group;
   options.label_smoothing = 0.1f;
   check_convolutions(options);
 }
 
 TEST(Gradient, MlpFollowsFiniteDifferences) {
   ModelFixtureOptions options = small_resnet();
-  options.model.kind = ModelKind::mlp;
-  options.model.mlp.widths = {32, 16};
+  options.model = test::mlp({32, 16});
   check_convolutions(options);
 }
 
@@ -155,8 +154,8 @@ TEST(Gradient, LlamaFollowsFiniteDifferences) { check_transformer(small_gpt(true
 TEST(Gradient, OtherBasesAndEpsilonsFollowFiniteDifferences) {
   for (const bool llama : {false, true}) {
     ModelFixtureOptions options = small_gpt(llama);
-    options.model.gpt.norm_epsilon = 0.05;
-    options.model.gpt.rope_base = 20;
+    options.model.as<TransformerOptions>().norm_epsilon = 0.05;
+    options.model.as<TransformerOptions>().rope_base = 20;
     check_transformer(options);
   }
 }
@@ -166,8 +165,8 @@ TEST(Model, BaseAndEpsilonChangeTheLossOfTheFormsThatHaveThem) {
   for (const bool llama : {false, true}) {
     const auto loss = [&](double base, double epsilon) {
       ModelFixtureOptions options = small_gpt(llama);
-      options.model.gpt.rope_base = base;
-      options.model.gpt.norm_epsilon = epsilon;
+      options.model.as<TransformerOptions>().rope_base = base;
+      options.model.as<TransformerOptions>().norm_epsilon = epsilon;
       return ModelFixture(options).gradients();
     };
     EXPECT_EQ(loss(20, 1e-5) != loss(10000, 1e-5), llama);
@@ -186,14 +185,14 @@ TEST(Gradient, StochasticDepthFollowsFiniteDifferences) {
   for (const bool llama : {false, true}) {
     for (const double dropout : {0.0, 0.2}) {
       ModelFixtureOptions options = small_gpt(llama, dropout);
-      options.model.gpt.drop_path = 0.2;
+      options.model.as<TransformerOptions>().drop_path = 0.2;
       check_transformer(options);
     }
   }
-  for (const ResnetNorm norm : {ResnetNorm::batch, ResnetNorm::group}) {
+  for (const ImageNormKind norm : {ImageNormKind::batch, ImageNormKind::group}) {
     ModelFixtureOptions options = small_resnet();
-    options.model.resnet.drop_path = 0.4;
-    options.model.resnet.norm = norm;
+    options.model.as<ResnetOptions>().drop_path = 0.4;
+    options.model.as<ResnetOptions>().norm = norm;
     check_convolutions(options);
   }
 }
@@ -209,7 +208,10 @@ TEST(Model, StochasticDepthIsLinearInTheBlocks) {
 TEST(Model, StochasticDepthIsOffInEvaluation) {
   for (ModelFixtureOptions options : {small_gpt(), small_gpt(true), small_resnet()}) {
     ModelFixture plain(options);
-    options.model.resnet.drop_path = options.model.gpt.drop_path = 0.9;
+    if (takes_tokens(options.model))
+      options.model.as<TransformerOptions>().drop_path = 0.9;
+    else
+      options.model.as<ResnetOptions>().drop_path = 0.9;
     ModelFixture dropping(options);
     const auto expected = plain.evaluate(), found = dropping.evaluate();
     // Residual sums are rounded in another order where they are not part of a product.
@@ -285,16 +287,17 @@ TEST(Gradient, JoinedNormsFollowFiniteDifferences) {
 
 TEST(Gradient, MixedFormsAndSmoothingFollowFiniteDifferences) {
   ModelFixtureOptions gpt2 = small_gpt();
-  gpt2.model.gpt.mlp = MlpKind::swiglu;
-  gpt2.model.gpt.norm = NormKind::rms;
-  gpt2.model.gpt.kv_heads = 1;
-  gpt2.model.gpt.tie_embeddings = false;
+  gpt2.model.as<TransformerOptions>().mlp = MlpKind::swiglu;
+  gpt2.model.as<TransformerOptions>().norm = NormKind::rms;
+  gpt2.model.as<TransformerOptions>().kv_heads = 1;
+  gpt2.model.as<TransformerOptions>().tie_embeddings = false;
   gpt2.label_smoothing = 0.1f;
   check_transformer(gpt2);
   ModelFixtureOptions llama = small_gpt(true);
-  llama.model.gpt.mlp = MlpKind::gelu;
-  llama.model.gpt.norm = NormKind::layer;
-  llama.model.gpt.bias = llama.model.gpt.tie_embeddings = true;
+  llama.model.as<TransformerOptions>().mlp = MlpKind::gelu;
+  llama.model.as<TransformerOptions>().norm = NormKind::layer;
+  llama.model.as<TransformerOptions>().bias = llama.model.as<TransformerOptions>().tie_embeddings =
+      true;
   check_transformer(llama);
 }
 

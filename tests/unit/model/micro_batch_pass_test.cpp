@@ -29,11 +29,17 @@ std::vector<std::byte> bytes(const Tensor& tensor) {
 }
 
 std::vector<ModelFixtureOptions> all_kinds() {
-  ModelFixtureOptions group = small_resnet(), mlp = small_resnet();
-  group.model.resnet.norm = ResnetNorm::group;
-  mlp.model.kind = ModelKind::mlp;
-  mlp.model.mlp.widths = {32, 16};
-  return {small_resnet(), group, mlp, small_gpt(false, 0.1), small_gpt(true, 0.1)};
+  std::vector<ModelFixtureOptions> all;
+  for (const test::SmallModel& small : test::small_models())
+    all.push_back({.model = small.options, .input = small.input, .classes = small.classes});
+  return all;
+}
+
+TEST(SmallModels, AreOfAllFamilies) {
+  for (const Family* family : families())
+    EXPECT_TRUE(std::ranges::any_of(test::small_models(), [&](const test::SmallModel& small) {
+      return &family_of(small.options) == family;
+    })) << family->word;
 }
 
 TEST(MicroBatchPass, ForwardIsAFunctionOfWeightsInputAndKeys) {
@@ -76,7 +82,7 @@ TEST(MicroBatchPass, BoundariesAreTheShapesThatBlocksTake) {
 TEST(MicroBatchPass, MetaMeasuresAllMemory) {
   for (ModelFixtureOptions options : all_kinds()) {
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-      if (options.model.kind != ModelKind::gpt && compute != DType::float32)
+      if (!takes_tokens(options.model) && compute != DType::float32)
         // The fixture's images are float32.
         continue;
       options.compute = compute;
@@ -115,7 +121,7 @@ TEST(MicroBatchPass, UpdatesKeepPreparedFormsOfFrozenWeightsAlone) {
   for (const char* name : {"h.0.attn.c_attn.weight", "h.1.mlp.c_proj.weight", "lm_head.weight"}) {
     for (const bool is_frozen : {false, true}) {
       ModelFixtureOptions options = small_gpt();
-      options.model.gpt.tie_embeddings = false;
+      options.model.as<TransformerOptions>().tie_embeddings = false;
       options.compute = DType::float16;
       if (is_frozen) options.frozen = {name};
       ModelFixture fixture(options);
@@ -156,11 +162,11 @@ TEST(TransformerHead, TilesGiveTheLossOfWholeLogits) {
     options.input = {2, 65};
     options.classes = 131072;
     options.label_smoothing = 0.1f;
-    options.model.gpt.layers = 1;
-    options.model.gpt.width = 16;
-    options.model.gpt.context = 65;
-    options.model.gpt.vocabulary = options.classes;
-    options.model.gpt.tie_embeddings = tied;
+    options.model.as<TransformerOptions>().layers = 1;
+    options.model.as<TransformerOptions>().width = 16;
+    options.model.as<TransformerOptions>().context = 65;
+    options.model.as<TransformerOptions>().vocabulary = options.classes;
+    options.model.as<TransformerOptions>().tie_embeddings = tied;
     ModelFixture fixture(options);
     const std::array<double, 4> sums = fixture.evaluate();
 
@@ -191,11 +197,11 @@ TEST(TransformerHead, GroupsOfTilesGiveTheGradientOfWholeLogits) {
   ModelFixtureOptions options = small_gpt();
   options.input = {8, 65};
   options.classes = 131072;
-  options.model.gpt.layers = 1;
-  options.model.gpt.width = width;
-  options.model.gpt.context = 65;
-  options.model.gpt.vocabulary = options.classes;
-  options.model.gpt.tie_embeddings = false;
+  options.model.as<TransformerOptions>().layers = 1;
+  options.model.as<TransformerOptions>().width = width;
+  options.model.as<TransformerOptions>().context = 65;
+  options.model.as<TransformerOptions>().vocabulary = options.classes;
+  options.model.as<TransformerOptions>().tie_embeddings = false;
   ModelFixture fixture(options);
   const parallel::ParameterId id{static_cast<std::int32_t>(fixture.list.find("lm_head.weight"))};
   const Tensor table = fixture.store.weight(id);

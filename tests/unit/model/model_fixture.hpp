@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/models.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/model/model.hpp"
 
@@ -15,7 +16,7 @@ namespace trireme::test {
 /// Model, input and precision of a fixture.
 struct ModelFixtureOptions {
   model::ModelOptions model = {};
-  Shape input;  ///< [B, H, W, C]; gpt: [B, T]
+  Shape input;  ///< [B, H, W, C]; text: [B, T]
   std::int64_t classes = 0;
   DType compute = DType::float32;
   float label_smoothing = 0;
@@ -130,7 +131,7 @@ class ModelFixture {
   }
 
   void take_data() {
-    const bool tokens = options_.model.kind == model::ModelKind::gpt;
+    const bool tokens = takes_tokens(options_.model);
     input_ = data_.allocate(tokens ? DType::int32 : DType::float32, options_.input);
     labels_ = data_.allocate(DType::int32, {tokens ? input_.elements() : options_.input[0]});
     sums_ = data_.allocate(DType::float64, {4});
@@ -175,33 +176,15 @@ class ModelFixture {
 };
 
 inline ModelFixtureOptions small_resnet(int depth = 8, std::int64_t width = 8) {
-  ModelFixtureOptions options{.input = {10, 8, 8, 1}, .classes = 5};
-  options.model.resnet.depth = depth;
-  options.model.resnet.width = width;
-  options.model.resnet.stem = model::ResnetStem::small;
-  return options;
+  return {.model = resnet(depth, width), .input = {10, 8, 8, 1}, .classes = 5};
 }
 
 /// Returns a transformer with two layers of width 24, 4 heads, context 6 and 37 tokens. GPT-2's
 /// form, or Llama's with 2 key/value heads.
 inline ModelFixtureOptions small_gpt(bool llama = false, double dropout = 0) {
-  ModelFixtureOptions options{.input = {3, 6}, .classes = 37};
-  options.model.kind = model::ModelKind::gpt;
-  options.model.gpt = {.layers = 2,
-                       .heads = 4,
-                       .width = 24,
-                       .context = 6,
-                       .kv_heads = 4,
-                       .mlp_width = 40,
-                       .vocabulary = 37,
-                       .dropout = dropout};
-  if (!llama) return options;
-  options.model.gpt.kv_heads = 2;
-  options.model.gpt.mlp = model::MlpKind::swiglu;
-  options.model.gpt.norm = model::NormKind::rms;
-  options.model.gpt.positions = model::PositionKind::rope;
-  options.model.gpt.bias = false;
-  options.model.gpt.tie_embeddings = false;
+  ModelFixtureOptions options{.model = small_gpt2(), .input = {3, 6}, .classes = 37};
+  options.model.as<model::TransformerOptions>().dropout = dropout;
+  if (llama) make_llama(options.model);
   return options;
 }
 

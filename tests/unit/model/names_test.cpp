@@ -8,6 +8,7 @@
 #include <set>
 
 #include "shapes.hpp"
+#include "support/models.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/model/model.hpp"
 
@@ -17,11 +18,7 @@ namespace {
 using testing::HasSubstr;
 
 ModelOptions resnet(int depth, ResnetStem stem, std::int64_t width = 64) {
-  ModelOptions options;
-  options.resnet.depth = depth;
-  options.resnet.stem = stem;
-  options.resnet.width = width;
-  return options;
+  return test::model_of(ResnetOptions{.depth = depth, .width = width, .stem = stem});
 }
 
 // Counts of trained elements from torchvision's documentation of its ImageNet models.
@@ -63,9 +60,8 @@ TEST(Resnet, RefusesADepthThatIsNone) {
 }
 
 TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
-  ModelOptions options;
-  options.kind = ModelKind::mlp;
-  options.mlp.widths = {1 << 20, 1 << 20};  // 2^40 weights in this matrix, and others besides
+  // 2^40 weights in this matrix, and others besides
+  ModelOptions options = test::mlp({1 << 20, 1 << 20});
   const auto refusal = [&](std::int64_t classes) -> std::string {
     try {
       Model(options, {1, 1, 1, 1}, classes);
@@ -75,7 +71,7 @@ TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
     return "";
   };
   EXPECT_THAT(refusal(10), HasSubstr("use smaller model.widths"));
-  options.mlp.widths = {4096};
+  options = test::mlp({4096});
   EXPECT_EQ(refusal(10), "");
   EXPECT_THAT(refusal(1 << 30), HasSubstr("1073741824 classes"));
 }
@@ -91,10 +87,7 @@ TEST(Resnet, DecaysAndTrustsOnlyTensorsOfTwoDimensionsAndMore) {
 }
 
 TEST(Mlp, ChainsItsWidths) {
-  ModelOptions options;
-  options.kind = ModelKind::mlp;
-  options.mlp.widths = {100, 50};
-  const auto all = shapes(Model(options, {1, 28, 28, 1}, 10));
+  const auto all = shapes(Model(test::mlp({100, 50}), {1, 28, 28, 1}, 10));
   EXPECT_EQ(all.at("layers.0.weight"), (Shape{100, 784}));
   EXPECT_EQ(all.at("layers.1.weight"), (Shape{50, 100}));
   EXPECT_EQ(all.at("layers.2.weight"), (Shape{10, 50}));

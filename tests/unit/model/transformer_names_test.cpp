@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shapes.hpp"
+#include "support/models.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/model/model.hpp"
 
@@ -21,39 +22,34 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 ModelOptions gpt2_small() {
-  ModelOptions options;
-  options.kind = ModelKind::gpt;
-  options.gpt = {.layers = 12,
-                 .heads = 12,
-                 .width = 768,
-                 .context = 1024,
-                 .kv_heads = 12,
-                 .mlp_width = 3072,
-                 .vocabulary = 50257};
-  return options;
+  return test::model_of(TransformerOptions{.layers = 12,
+                                           .heads = 12,
+                                           .width = 768,
+                                           .context = 1024,
+                                           .kv_heads = 12,
+                                           .mlp_width = 3072,
+                                           .vocabulary = 50257});
 }
 
 ModelOptions small_llama() {
-  ModelOptions options;
-  options.kind = ModelKind::gpt;
-  options.gpt = {.layers = 2,
-                 .heads = 8,
-                 .width = 64,
-                 .context = 32,
-                 .kv_heads = 4,
-                 .mlp_width = 176,
-                 .vocabulary = 1000,
-                 .mlp = MlpKind::swiglu,
-                 .norm = NormKind::rms,
-                 .positions = PositionKind::rope,
-                 .bias = false,
-                 .tie_embeddings = false};
-  return options;
+  return test::model_of(TransformerOptions{.layers = 2,
+                                           .heads = 8,
+                                           .width = 64,
+                                           .context = 32,
+                                           .kv_heads = 4,
+                                           .mlp_width = 176,
+                                           .vocabulary = 1000,
+                                           .mlp = MlpKind::swiglu,
+                                           .norm = NormKind::rms,
+                                           .positions = PositionKind::rope,
+                                           .bias = false,
+                                           .tie_embeddings = false});
 }
 
 Model make(const ModelOptions& options, const TensorPlacement& placement = {},
            std::int64_t batch = 2) {
-  return Model(options, {batch, options.gpt.context}, options.gpt.vocabulary, placement);
+  return Model(options, {batch, options.as<TransformerOptions>().context},
+               options.as<TransformerOptions>().vocabulary, placement);
 }
 
 const parallel::ParameterList::Entry& entry(const Model& model, const std::string& name) {
@@ -73,12 +69,12 @@ TEST(Gpt, HasGpt2sNumberOfWeights) {
 // 5632, 32000 tokens, untied head.
 TEST(Gpt, HasTinyLlamasNumberOfWeights) {
   ModelOptions options = small_llama();
-  options.gpt.layers = 22;
-  options.gpt.heads = 32;
-  options.gpt.kv_heads = 4;
-  options.gpt.width = 2048;
-  options.gpt.mlp_width = 5632;
-  options.gpt.vocabulary = 32000;
+  options.as<TransformerOptions>().layers = 22;
+  options.as<TransformerOptions>().heads = 32;
+  options.as<TransformerOptions>().kv_heads = 4;
+  options.as<TransformerOptions>().width = 2048;
+  options.as<TransformerOptions>().mlp_width = 5632;
+  options.as<TransformerOptions>().vocabulary = 32000;
   const Model model = make(options);
   EXPECT_EQ(model.weight_count(), 1100048384);
 }
@@ -123,19 +119,19 @@ TEST(Gpt, UsesLlamasNamesAndShapes) {
 
 TEST(Gpt, NamesFormsThatNeitherLibraryHas) {
   ModelOptions gpt2 = gpt2_small(), llama = small_llama();
-  gpt2.gpt.mlp = MlpKind::swiglu;
-  gpt2.gpt.tie_embeddings = false;
-  gpt2.gpt.kv_heads = 4;
-  gpt2.gpt.bias = false;
+  gpt2.as<TransformerOptions>().mlp = MlpKind::swiglu;
+  gpt2.as<TransformerOptions>().tie_embeddings = false;
+  gpt2.as<TransformerOptions>().kv_heads = 4;
+  gpt2.as<TransformerOptions>().bias = false;
   const auto one = shapes(make(gpt2));
   EXPECT_EQ(one.at("h.0.mlp.c_fc.weight"), (Shape{768, 6144}));
   EXPECT_EQ(one.at("h.0.attn.c_attn.weight"), (Shape{768, 768 + 2 * 256}));
   EXPECT_EQ(one.at("lm_head.weight"), (Shape{50257, 768}));
   EXPECT_EQ(one.at("h.0.ln_1.bias"), (Shape{768}));
   EXPECT_FALSE(one.contains("h.0.mlp.c_fc.bias"));
-  llama.gpt.mlp = MlpKind::gelu;
-  llama.gpt.norm = NormKind::layer;
-  llama.gpt.bias = true;
+  llama.as<TransformerOptions>().mlp = MlpKind::gelu;
+  llama.as<TransformerOptions>().norm = NormKind::layer;
+  llama.as<TransformerOptions>().bias = true;
   const auto two = shapes(make(llama));
   EXPECT_FALSE(two.contains("model.layers.0.mlp.gate_proj.weight"));
   EXPECT_EQ(two.at("model.layers.0.mlp.up_proj.bias"), (Shape{176}));
@@ -233,26 +229,26 @@ TEST(Gpt, RefusesExtentsThatDoNotFitAndNamesTheNearest) {
     EXPECT_THAT(message, HasSubstr(remedy));
   };
   ModelOptions options = gpt2_small();
-  options.gpt.width = 770;
+  options.as<TransformerOptions>().width = 770;
   expect(refusal(options), "model.width = 770", "768 or 780");
   options = small_llama();
-  options.gpt.kv_heads = 3;
+  options.as<TransformerOptions>().kv_heads = 3;
   expect(refusal(options), "model.kv_heads: 3 does not divide", "use 2 or 4");
   options = small_llama();
-  options.gpt.width = 72;
+  options.as<TransformerOptions>().width = 72;
   expect(refusal(options), "is odd", "64 or 80");
   options = gpt2_small();
   expect(refusal(options, {.tensor_size = 8}), "model.heads = 12", "use 6 or 12");
   options = small_llama();
   expect(refusal(options, {.tensor_size = 8}), "model.kv_heads = 4", "use 4");
-  options.gpt.mlp_width = 178;
+  options.as<TransformerOptions>().mlp_width = 178;
   expect(refusal(options, {.tensor_size = 4}), "model.mlp_width = 178", "use 2");
   options = small_llama();
-  options.gpt.context = 31;
+  options.as<TransformerOptions>().context = 31;
   expect(refusal(options, {.tensor_size = 4, .sequence_parallel = true}), "batch.micro = 2",
          "use batch.micro = 4");
   EXPECT_EQ(refusal(options, {.tensor_size = 4}), "");
-  options.gpt.vocabulary = 3;
+  options.as<TransformerOptions>().vocabulary = 3;
   expect(refusal(options, {.tensor_size = 4}), "model.vocabulary = 3", "use tensor = 2");
 }
 

@@ -164,7 +164,7 @@ TEST(Prediction, ScoresOfAttentionCountOnceInTheModel) {
   const train::ReplicaOptions options = test::small_gpt(3);
   const Prediction run =
       predict(options, layout_of(options, 1), DeviceKind::cpu, read_machine("h100"));
-  const auto& gpt = options.model.gpt;
+  const auto& gpt = options.model.as<model::TransformerOptions>();
   // Two FLOPs for each pair of a token and an earlier one or itself, and each column.
   const double scores = static_cast<double>(options.global * gpt.layers * gpt.width * gpt.context *
                                             (gpt.context + 1));

@@ -171,7 +171,7 @@ TEST_F(SimgridTest, EveryMessageHasItsReceiver) {
 
 TEST_F(SimgridTest, ComputesAllOpsOfTheStep) {
   // Six layers in four stages: calls of the stages in the middle are equal, but not their ops.
-  options.model.gpt.layers = 6;
+  options.model.as<model::TransformerOptions>().layers = 6;
   for (const parallel::MeshShape shape :
        {parallel::MeshShape{.data = 4, .tensor = 4, .pipeline = 2},
         parallel::MeshShape{.pipeline = 4}}) {

@@ -39,22 +39,17 @@ void expect_the_same_training(ReplicaOptions options, const char* what) {
 TEST(ActivationOffload, LeavesEveryBitOfAResidualNetwork) {
   expect_the_same_training(test::small_resnet(14), "batch norm");
   ReplicaOptions options = test::small_resnet(18, 4);
-  options.model.resnet.stem = model::ResnetStem::imagenet;
-  options.model.resnet.norm = model::ResnetNorm::group;
+  options.model.as<model::ResnetOptions>().stem = model::ResnetStem::imagenet;
+  options.model.as<model::ResnetOptions>().norm = model::ImageNormKind::group;
   options.image = {17, 15, 3};
   expect_the_same_training(options, "group norm and pooled stem");
 }
 
 TEST(ActivationOffload, LeavesEveryBitOfATransformer) {
   ReplicaOptions options = test::small_gpt(4);
-  ASSERT_GT(options.model.gpt.dropout, 0);
+  ASSERT_GT(options.model.as<model::TransformerOptions>().dropout, 0);
   expect_the_same_training(options, "gpt2");
-  options.model.gpt.kv_heads = 2;
-  options.model.gpt.mlp = model::MlpKind::swiglu;
-  options.model.gpt.norm = model::NormKind::rms;
-  options.model.gpt.positions = model::PositionKind::rope;
-  options.model.gpt.bias = false;
-  options.model.gpt.tie_embeddings = false;
+  test::make_llama(options.model);
   expect_the_same_training(options, "llama");
 }
 
@@ -62,8 +57,7 @@ TEST(ActivationOffload, LeavesEveryBitOfShortChains) {
   for (const std::vector<std::int64_t>& widths :
        {std::vector<std::int64_t>{}, {7}, {7, 5}, {7, 5, 3}}) {
     ReplicaOptions options = test::small_resnet();
-    options.model.kind = model::ModelKind::mlp;
-    options.model.mlp.widths = widths;
+    options.model = test::mlp(widths);
     SCOPED_TRACE(widths.size());
     test::expect_same_bits(test::train_three_steps(offloaded(options)),
                            test::train_three_steps(options));
@@ -74,12 +68,13 @@ TEST(ActivationOffload, LeavesEveryBitOfShortChains) {
 /// tensor is a multiple of 64 bytes.
 struct Counted {
   explicit Counted(const ReplicaOptions& options) {
-    const std::int64_t rows = options.micro * options.model.gpt.context,
-                       width = options.model.gpt.width;
+    const std::int64_t rows = options.micro * options.model.as<model::TransformerOptions>().context,
+                       width = options.model.as<model::TransformerOptions>().width;
     const std::int64_t norm =
         rows * width + 2 * rows;  // The output, and mean and deviation of each row.
-    const std::int64_t attention = 3 * rows * width + rows * width + rows * options.model.gpt.heads;
-    const std::int64_t mlp = 2 * rows * options.model.gpt.mlp_width;
+    const std::int64_t attention = 3 * rows * width + rows * width +
+                                   rows * options.model.as<model::TransformerOptions>().heads;
+    const std::int64_t mlp = 2 * rows * options.model.as<model::TransformerOptions>().mlp_width;
     boundary = 4 * rows * width;
     block = 4 * (2 * norm + attention + mlp) + 2 * boundary;
     tokens = 4 * rows;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/models.hpp"
 #include "trireme/train/advice.hpp"
 
 namespace trireme::train {
@@ -52,13 +53,13 @@ TEST(Advice, BatchNormOfMicroBatchesIsRemarked) {
   deck::Deck deck = large_batch(512, optim::RateScaling::none);
   ASSERT_TRUE(batch_norm_remark(deck).has_value());
   EXPECT_THAT(*batch_norm_remark(deck), HasSubstr("batch.micro = 16 samples, not from the 512"));
-  deck.model.resnet.norm = model::ResnetNorm::group;
+  deck.model.as<model::ResnetOptions>().norm = model::ImageNormKind::group;
   EXPECT_FALSE(batch_norm_remark(deck).has_value());
-  deck.model.resnet.norm = model::ResnetNorm::batch;
+  deck.model.as<model::ResnetOptions>().norm = model::ImageNormKind::batch;
   deck.batch.micro = 512;
   EXPECT_FALSE(batch_norm_remark(deck).has_value());
   deck.batch.micro = 16;
-  deck.model.kind = model::ModelKind::mlp;
+  deck.model = test::mlp({});
   EXPECT_FALSE(batch_norm_remark(deck).has_value());
 }
 
@@ -81,10 +82,13 @@ TEST(Advice, TheHostMustHoldTheWholePlan) {
 /// A GPT whose head is larger than the rest of it, on a GPU.
 TEST(Advice, AShortageOfMemoryNamesASmallerTileOfTheHead) {
   ReplicaOptions options;
-  options.model.kind = model::ModelKind::gpt;
-  options.model.gpt = {.layers = 1, .heads = 1, .width = 64, .context = 1024, .vocabulary = 50304};
-  options.model.gpt.kv_heads = 1;
-  options.model.gpt.mlp_width = 256;
+  options.model = test::model_of(model::TransformerOptions{.layers = 1,
+                                                           .heads = 1,
+                                                           .width = 64,
+                                                           .context = 1024,
+                                                           .kv_heads = 1,
+                                                           .mlp_width = 256,
+                                                           .vocabulary = 50304});
   options.classes = 50304;
   options.global = options.micro = 16;
   options.compute = DType::bfloat16;
@@ -94,9 +98,9 @@ TEST(Advice, AShortageOfMemoryNamesASmallerTileOfTheHead) {
     return memory_shortage(plan, options, shape, 0, DeviceKind::cuda, bytes);
   };
   EXPECT_FALSE(shortage(plan.total()));
-  options.model.gpt.head_tile_mb = 256;
+  options.model.as<model::TransformerOptions>().head_tile_mb = 256;
   const std::int64_t smaller = Replica::measure(options, shape, 0, DeviceKind::cuda).total();
-  options.model.gpt.head_tile_mb = 0;
+  options.model.as<model::TransformerOptions>().head_tile_mb = 0;
   EXPECT_LT(smaller, plan.total() - (std::int64_t{512} << 20));
   const std::optional<std::string> named = shortage(smaller);
   ASSERT_TRUE(named);

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/models.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/model/family.hpp"
 
@@ -44,15 +45,14 @@ struct LayoutFixture {
   LayoutFixture() {
     batch = {.global = 24, .micro = 2};
     data.train = "somewhere";
-    model.kind = model::ModelKind::gpt;
-    model.gpt = {
-        .layers = 4, .heads = 4, .width = 16, .context = 16, .kv_heads = 4, .mlp_width = 64};
+    model = test::model_of(model::TransformerOptions{
+        .layers = 4, .heads = 4, .width = 16, .context = 16, .kv_heads = 4, .mlp_width = 64});
   }
   ResolvedLayout resolve(int ranks, const data::DatasetInfo& train) const {
     return resolve_layout({run, batch, parallel, data, schedule, model}, train, ranks);
   }
   ResolvedLayout resolve(int ranks) const {
-    return resolve(ranks, model.kind == model::ModelKind::gpt ? tokens() : images());
+    return resolve(ranks, takes_tokens(model) ? tokens() : images());
   }
   std::string refusal(int ranks) const {
     return refusal_of([&] { resolve(ranks); });
@@ -107,8 +107,7 @@ TEST(Layout, LeastRanksAreTheFewestThatResolve) {
 
 TEST(Layout, GroupsOfBatchNormDivideTheDataRanks) {
   LayoutFixture options;
-  options.model.kind = model::ModelKind::resnet;
-  options.model.resnet.depth = 8;
+  options.model = test::model_of(model::ResnetOptions{.depth = 8});
   EXPECT_EQ(options.resolve(4).batch_norm_ranks, 1);
   options.parallel.sync_batch_norm = parallel::ParallelOptions::all_data_ranks;
   EXPECT_EQ(options.resolve(4).batch_norm_ranks, 4);
@@ -193,14 +192,10 @@ TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
 
 TEST(Layout, BlocksOfModelsOfImagesAreCountedToo) {
   LayoutFixture options;
-  options.model.kind = model::ModelKind::mlp;
-  options.model.mlp.widths = {8, 8};
+  options.model = test::mlp({8, 8});
   options.parallel.pipeline = 3;
   expect_says(options.refusal(3), "but it has only 2 blocks");
-  options.model.kind = model::ModelKind::resnet;
-  options.model.resnet.depth = 8;  // A stem and three residual blocks.
-  options.model.resnet.width = 4;
-  options.model.resnet.stem = model::ResnetStem::small;
+  options.model = test::resnet(8, 4);  // A stem and three residual blocks.
   EXPECT_EQ(options.refusal(3), "");
   options.parallel.pipeline = 5;
   options.batch.global = 20;
@@ -332,8 +327,7 @@ TEST(Layout, TokensAreCountedBySequences) {
   options.run.stop = {7681, Duration::Unit::tokens};  // A step is 24 sequences of 16 tokens.
   EXPECT_EQ(options.resolve(1).total_steps, 21);
   EXPECT_EQ(options.resolve(1).scale.tokens_per_sample, 16);
-  options.model.kind = model::ModelKind::mlp;
-  options.model.mlp.widths = {8};
+  options.model = test::mlp({8});
   expect_says(options.refusal(1),
               "run.stop = \"7681 tokens\": tokens count only for a token dataset");
 }
@@ -361,12 +355,12 @@ TEST(LayoutDataset, IsOfTheModelsKind) {
   EXPECT_EQ(dataset_refusal(options.model, tokens()), "");
   expect_says(dataset_refusal(options.model, images()),
               "data.train = \"somewhere\" holds images, but model.kind = \"gpt\" needs tokens");
-  options.model.kind = model::ModelKind::resnet;
+  options.model = test::resnet();
   EXPECT_EQ(dataset_refusal(options.model, images()), "");
   expect_says(dataset_refusal(options.model, tokens()),
               "data.train = \"somewhere\" holds tokens, but model.kind = \"resnet\" needs images");
   for (const model::Family* family : model::families()) {
-    options.model.kind = family->kind;
+    options.model = model::ModelOptions(*family);
     const bool needs_images = family->input == SampleKind::image;
     expect_says(dataset_refusal(options.model, needs_images ? tokens() : images()),
                 fmt::format("model.kind = \"{}\" needs", family->word));
@@ -375,7 +369,7 @@ TEST(LayoutDataset, IsOfTheModelsKind) {
 
 TEST(LayoutDataset, ColorsNeedRgbImages) {
   LayoutFixture options;
-  options.model.kind = model::ModelKind::resnet;
+  options.model = test::resnet();
   const auto refusal = [&](const data::DataOptions& data, std::int64_t channels) {
     data::DatasetInfo info = images();
     info.channels = channels;
@@ -400,7 +394,7 @@ TEST(LayoutDataset, ColorsNeedRgbImages) {
 
 TEST(LayoutDataset, OfPlainImagesIsNotDecoded) {
   LayoutFixture options;
-  options.model.kind = model::ModelKind::resnet;
+  options.model = test::resnet();
   options.data.decode = data::Decoding::fast;
   data::DatasetInfo info = images();
   const auto refusal = [&](const char* key) {
@@ -417,8 +411,7 @@ TEST(LayoutDataset, OfPlainImagesIsNotDecoded) {
 
 TEST(LayoutDataset, OfImagesTooLargeIsRefused) {
   LayoutFixture options;
-  options.model.kind = model::ModelKind::resnet;
-  options.model.resnet.depth = 8;
+  options.model = test::model_of(model::ResnetOptions{.depth = 8});
   data::DatasetInfo large = images();
   large.height = large.width = 1 << 15;
   EXPECT_EQ(dataset_refusal(options.model, large), "");
@@ -436,16 +429,16 @@ TEST(LayoutDataset, OfImagesTooLargeIsRefused) {
 
 TEST(LayoutDataset, HasNoTokenBeyondTheModelsVocabulary) {
   LayoutFixture options;
-  options.model.gpt.vocabulary = 256;
+  options.model.as<model::TransformerOptions>().vocabulary = 256;
   EXPECT_EQ(dataset_refusal(options.model, tokens()), "");
-  options.model.gpt.vocabulary = 320;
+  options.model.as<model::TransformerOptions>().vocabulary = 320;
   EXPECT_EQ(dataset_refusal(options.model, tokens()), "");
-  options.model.gpt.vocabulary = 255;
+  options.model.as<model::TransformerOptions>().vocabulary = 255;
   expect_says(dataset_refusal(options.model, tokens()),
               "model.vocabulary = 255 is less than that of data.train = \"somewhere\", 256");
   data::DatasetInfo endless = tokens();
   endless.vocabulary = std::int64_t{1} << 32;
-  options.model.gpt.vocabulary = 0;
+  options.model.as<model::TransformerOptions>().vocabulary = 0;
   expect_says(dataset_refusal(options.model, endless),
               "data.train = \"somewhere\": tokens can be up to 4294967295, more than an embedding");
   expect_says(dataset_refusal(options.model, endless), "do not state their vocabulary");
@@ -467,7 +460,7 @@ TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
 
 TEST(LayoutDataset, OfOtherChannelsHasARemedyThatFits) {
   LayoutFixture options;
-  options.model.kind = model::ModelKind::resnet;
+  options.model = test::resnet();
   data::DatasetInfo train = images(), other = images();
   other.channels = 3;
   const auto refusal = [&] {

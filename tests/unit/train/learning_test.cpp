@@ -54,7 +54,7 @@ TEST(Learning, EveryOptimizerAndPrecisionBringsTheLossDown) {
 TEST(Learning, ATransformerLearnsToCount) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     ReplicaOptions options = test::small_gpt(2, 32);
-    options.model.gpt.dropout = 0;
+    options.model.as<model::TransformerOptions>().dropout = 0;
     options.compute = compute;
     EXPECT_LT(loss_after(options, 150, 0.003) / 8, 0.3 * loss_after(options, 1, 0.003) / 8)
         << to_string(compute);
@@ -119,7 +119,7 @@ std::pair<std::vector<double>, int> curve(ReplicaOptions options, int steps, dou
 /// Tolerance: rounding to 11 bits makes a few errors of 2^-11 each, over steps that stay close.
 TEST(Learning, InFloat16LossesAreNearThoseOfFloat32) {
   ReplicaOptions gpt = test::small_gpt(2, 32);
-  gpt.model.gpt.dropout = 0;
+  gpt.model.as<model::TransformerOptions>().dropout = 0;
   for (const auto& [model, rate] : {std::pair{test::small_resnet(), 0.005}, {gpt, 0.001}}) {
     ReplicaOptions options = model;
     const std::vector<double> exact = curve(options, 20, rate).first;
@@ -146,7 +146,7 @@ double first_norm(ReplicaOptions options) {
 /// Unscaled float16 gradients lose values of 2^-24 and below; scaled gradients keep them.
 TEST(Learning, TheLossScaleKeepsSmallGradients) {
   ReplicaOptions options = test::small_gpt(2, 32);
-  options.model.gpt.dropout = 0;
+  options.model.as<model::TransformerOptions>().dropout = 0;
   options.global =
       options.micro
       << 20;  // This micro-batch is a small part of the step, so its gradient is small.

@@ -62,8 +62,8 @@ TEST(MemoryPlan, IsExactInFloat16WhoseProductsAreWidened) {
 
 TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   ReplicaOptions options = test::small_resnet(50, 4);
-  options.model.resnet.stem = model::ResnetStem::imagenet;
-  options.model.resnet.norm = model::ResnetNorm::group;
+  options.model.as<model::ResnetOptions>().stem = model::ResnetStem::imagenet;
+  options.model.as<model::ResnetOptions>().norm = model::ImageNormKind::group;
   options.optimizer.rule = &optim::rule("adamw");
   options.image = {33, 31, 3};
   expect_exact(options);
@@ -153,7 +153,7 @@ TEST(MemoryPlan, KeepsPreparedProductsOfBlocksOnlyIfTheyAreUsedAgain) {
   expect_exact(options_of(2));
   // Llama's form, whose weights of q, k and v are joined.
   ReplicaOptions llama = options_of(2);
-  llama.model.gpt.positions = model::PositionKind::rope;
+  llama.model.as<model::TransformerOptions>().positions = model::PositionKind::rope;
   llama.recompute = 1;
   expect_exact(llama);
   const auto accumulates = [](ReplicaOptions& options) {
@@ -188,11 +188,12 @@ TEST(MemoryPlan, HasNoGradientsAndNoOptimizerStateWithoutTraining) {
 
 TEST(MemoryPlan, IsExactWithFrozenWeightsAndStochasticDepth) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-    for (const model::ResnetNorm norm : {model::ResnetNorm::batch, model::ResnetNorm::group}) {
+    for (const model::ImageNormKind norm :
+         {model::ImageNormKind::batch, model::ImageNormKind::group}) {
       ReplicaOptions options = test::small_resnet(18, 8);
       options.compute = compute;
-      options.model.resnet.norm = norm;
-      options.model.resnet.drop_path = 0.3;
+      options.model.as<model::ResnetOptions>().norm = norm;
+      options.model.as<model::ResnetOptions>().drop_path = 0.3;
       const MemoryPlan whole = test::ReplicaFixture(options).plan;
       options.optimizer.groups = {{.match = "fc.*"}, {.match = "*", .frozen = true}};
       expect_exact(options);
@@ -204,7 +205,7 @@ TEST(MemoryPlan, IsExactWithFrozenWeightsAndStochasticDepth) {
     }
   }
   ReplicaOptions options = test::small_gpt(3);
-  options.model.gpt.drop_path = 0.3;
+  options.model.as<model::TransformerOptions>().drop_path = 0.3;
   options.optimizer.groups = {{.match = "h.0.*", .frozen = true},
                               {.match = "*.ln*", .frozen = true}};
   options.recompute = 1;
@@ -264,7 +265,7 @@ TEST(MemoryPlan, IsExactInFloat8) {
 TEST(MemoryPlan, CodesOfFloat8WeightsAreKeptOnAGpuWhereTheWeightsAre) {
   ReplicaOptions options = small_gpt_in_float8();
   options.global = 8;
-  options.model.gpt.vocabulary = options.classes =
+  options.model.as<model::TransformerOptions>().vocabulary = options.classes =
       48;  // A multiple of 16, but the head is not a float8 layer.
   const parallel::MeshShape two{.data = 2};
   const std::int64_t layer = 16 * 16 * (3 + 1 + 4 + 4), scales = 4 * Arena::alignment;
@@ -297,9 +298,11 @@ TEST(MemoryPlan, RecomputationKeepsTheInputsAndOneBlocksActivations) {
   const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu);
   options.recompute = 1;
   const MemoryPlan again = Replica::measure(options, {}, 0, DeviceKind::cpu);
-  const std::int64_t input = options.micro * options.model.gpt.context * options.model.gpt.width *
+  const std::int64_t input = options.micro * options.model.as<model::TransformerOptions>().context *
+                             options.model.as<model::TransformerOptions>().width *
                              4;  // Bytes of a block's input in float32.
-  const std::int64_t tokens = options.micro * options.model.gpt.context * 4;
+  const std::int64_t tokens =
+      options.micro * options.model.as<model::TransformerOptions>().context * 4;
   EXPECT_EQ(again.activations.front(),
             tokens + 9 * input);  // The outputs of the embedding and of 8 blocks.
   EXPECT_LT(again.recompute, plain.activations.front() / 7);  // Activations of the largest block.
@@ -307,7 +310,7 @@ TEST(MemoryPlan, RecomputationKeepsTheInputsAndOneBlocksActivations) {
 
 TEST(MemoryPlan, ShardedParametersLeaveAnEighthToEachOfEightRanks) {
   ReplicaOptions options = test::small_gpt(8, 64);
-  options.model.gpt.tie_embeddings = false;
+  options.model.as<model::TransformerOptions>().tie_embeddings = false;
   options.global = 16;
   const MemoryPlan plain = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
   options.shard = parallel::ShardKind::parameters;

@@ -13,8 +13,7 @@ namespace {
 
 TEST(ModelFlops, OfAnMlpAreThreeProductsALayerButTwoOfTheFirst) {
   ReplicaOptions options = test::small_resnet();
-  options.model.kind = model::ModelKind::mlp;
-  options.model.mlp.widths = {32, 16};
+  options.model = test::mlp({32, 16});
   // 64 pixels, 32, 16, 5 classes. Nobody needs the gradient of the pixels.
   const double weights[] = {64 * 32, 32 * 16, 16 * 5};
   EXPECT_EQ(model_flops_of_a_sample(options), 4 * weights[0] + 6 * (weights[1] + weights[2]));

@@ -19,7 +19,7 @@ constexpr std::int64_t context = 24;
 
 ReplicaOptions gpt2(DType compute) {
   ReplicaOptions options = test::small_gpt(2, 32);
-  options.model.gpt.context = context;
+  options.model.as<model::TransformerOptions>().context = context;
   options.compute = compute;
   return options;
 }
@@ -27,19 +27,14 @@ ReplicaOptions gpt2(DType compute) {
 /// Rotary positions, and two key/value heads for four heads.
 ReplicaOptions llama(DType compute) {
   ReplicaOptions options = gpt2(compute);
-  model::TransformerOptions& gpt = options.model.gpt;
-  gpt.positions = model::PositionKind::rope;
-  gpt.norm = model::NormKind::rms;
-  gpt.mlp = model::MlpKind::swiglu;
-  gpt.kv_heads = 2;
-  gpt.bias = gpt.tie_embeddings = false;
+  test::make_llama(options.model);
   return options;
 }
 
 /// Another base of rotary positions, and another epsilon of norms.
 ReplicaOptions other_numbers(ReplicaOptions options) {
-  options.model.gpt.rope_base = 50;
-  options.model.gpt.norm_epsilon = 0.01;
+  options.model.as<model::TransformerOptions>().rope_base = 50;
+  options.model.as<model::TransformerOptions>().norm_epsilon = 0.01;
   return options;
 }
 
@@ -82,7 +77,9 @@ struct DecoderFixture {
 
 std::string name_of(const ReplicaOptions& options) {
   return std::string(to_string(options.compute)) +
-         (options.model.gpt.positions == model::PositionKind::rope ? " llama" : " gpt2");
+         (options.model.as<model::TransformerOptions>().positions == model::PositionKind::rope
+              ? " llama"
+              : " gpt2");
 }
 
 /// Continues a prompt beyond the context, with and without the cache.

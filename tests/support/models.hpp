@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "../../src/model/mlp/options.hpp"
+#include "../../src/model/resnet/options.hpp"
+#include "../../src/model/transformer/options.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/model/family.hpp"
+
+namespace trireme::test {
+
+/// Returns a model of the family that has these options.
+template <class Options>
+model::ModelOptions model_of(Options values) {
+  for (const model::Family* family : model::families())
+    if (family->defaults().type() == typeid(Options)) {
+      model::ModelOptions options(*family);
+      options.as<Options>() = std::move(values);
+      return options;
+    }
+  throw Failure("no family has these options");
+}
+
+/// Returns a residual network in the CIFAR form.
+inline model::ModelOptions resnet(int depth = 8, std::int64_t width = 8) {
+  return model_of(
+      model::ResnetOptions{.depth = depth, .width = width, .stem = model::ResnetStem::small});
+}
+
+inline model::ModelOptions mlp(std::vector<std::int64_t> widths) {
+  return model_of(model::MlpOptions{std::move(widths)});
+}
+
+/// Gives a transformer Llama's form instead of GPT-2's, with half as many key and value heads.
+inline void make_llama(model::ModelOptions& options) {
+  auto& llama = options.as<model::TransformerOptions>();
+  llama.kv_heads = llama.heads / 2;
+  llama.mlp = model::MlpKind::swiglu;
+  llama.norm = model::NormKind::rms;
+  llama.positions = model::PositionKind::rope;
+  llama.bias = llama.tie_embeddings = false;
+}
+
+/// A model that trains in milliseconds, and the shape of its input.
+struct SmallModel {
+  model::ModelOptions options;
+  Shape input;  ///< [B, H, W, C]; text: [B, T]
+  std::int64_t classes = 0;
+};
+
+/// Returns a transformer in GPT-2's form.
+inline model::ModelOptions small_gpt2() {
+  return model_of(model::TransformerOptions{.layers = 2,
+                                            .heads = 4,
+                                            .width = 24,
+                                            .context = 6,
+                                            .kv_heads = 4,
+                                            .mlp_width = 40,
+                                            .vocabulary = 37,
+                                            .dropout = 0.1});
+}
+
+/// Returns small models of all families, in their forms. Tests of properties that hold for every
+/// model loop over them, so a new family is tested when it is added here.
+inline std::vector<SmallModel> small_models() {
+  const Shape images{10, 8, 8, 1}, text{3, 6};
+  model::ModelOptions group = resnet(), llama = small_gpt2();
+  group.as<model::ResnetOptions>().norm = model::ImageNormKind::group;
+  make_llama(llama);
+  return {{resnet(), images, 5},
+          {group, images, 5},
+          {mlp({32, 16}), images, 5},
+          {small_gpt2(), text, 37},
+          {llama, text, 37}};
+}
+
+}  // namespace trireme::test
