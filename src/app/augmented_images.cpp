@@ -77,7 +77,8 @@ class AugmentedSamples {
   AugmentedSamples(const deck::Deck& deck, const data::Dataset& dataset,
                    std::vector<std::int64_t> samples)
       : dataset_(dataset),
-        augmentation_(train::training_augmentation(deck, dataset.info())),
+        pipeline_(train::training_pipeline(deck)),
+        augmentation_(pipeline_.augmentation({dataset.info().height, dataset.info().width})),
         samples_(std::move(samples)),
         rows_{std::ssize(samples_), dataset.info().height, dataset.info().width,
               dataset.info().channels},
@@ -85,10 +86,8 @@ class AugmentedSamples {
             {}, "augmented images",
             rows_.elements() * (size_of(dataset.sample().dtype) + size_of(DType::float32)) + 256),
         stored_(memory_.allocate(dataset.sample().dtype, rows_)),
-        prepared_(memory_.allocate(DType::float32, rows_)) {
-    preparation_.erases = deck.data.augment.erase.probability > 0;
-    preparation_.mixes = deck.data.augment.mixing.is_on();
-  }
+        prepared_(memory_.allocate(DType::float32, rows_)),
+        preparation_(pipeline_.preparation()) {}
 
   /// Returns the images of an epoch, float32 [samples, height, width, channels].
   const float* epoch(std::int64_t epoch) {
@@ -111,6 +110,7 @@ class AugmentedSamples {
 
  private:
   const data::Dataset& dataset_;
+  data::ImagePipeline pipeline_;
   data::Augmentation augmentation_;
   std::vector<std::int64_t> samples_;
   Shape rows_;

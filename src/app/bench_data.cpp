@@ -76,7 +76,8 @@ class DataBenchmark {
   explicit DataBenchmark(const BenchDataOptions& options)
       : options_(options),
         index_(data::index_dataset(options.folder)),
-        sample_form_(form_of(index_.info, options)),
+        pipeline_(pipeline_of(index_.info, options)),
+        sample_form_(options.context > 0 ? options.context : default_context, pipeline_.form()),
         dataset_(index_, sample_form_),
         batch_(std::min(options.batch, dataset_.info().samples)) {
     for (const std::string& path : data::shard_paths(options.folder))
@@ -93,15 +94,18 @@ class DataBenchmark {
       const Device device = choose_cuda_device(0);
       for (const int count : workers) rates_.push_back(read_samples(count, 4, device));
     }
-    if (sample_form_.image.kind != data::ImageForm::Kind::stored || options_.colors)
+    using enum data::ImageStep;
+    if (pipeline_.has(scale, data::StepPlace::reader) ||
+        pipeline_.has(colors, data::StepPlace::reader))
       add_parts_of_reading();
     if (dataset_.info().kind != data::DatasetKind::tokens) rates_.push_back(prepare_images());
     options_.json ? print_json() : print_table();
   }
 
  private:
-  /// Returns the form of the samples.
-  static data::SampleForm form_of(const data::DatasetInfo& info, const BenchDataOptions& options) {
+  /// Returns the steps of images.
+  static data::ImagePipeline pipeline_of(const data::DatasetInfo& info,
+                                         const BenchDataOptions& options) {
     const bool is_encoded = info.kind == data::DatasetKind::encoded_images,
                has_tokens = info.kind == data::DatasetKind::tokens;
     validate(!has_tokens || options.crop == 0,
@@ -117,13 +121,14 @@ class DataBenchmark {
     augment.random_resized_crop.size = options.crop > 0 ? options.crop
                                        : is_encoded     ? default_crop
                                                         : 0;
+    augment.random_crop =
+        options.colors && augment.random_resized_crop.size > 0 ? 0 : default_crop_padding;
+    augment.flip = true;
     if (options.colors) {
       validate(info.channels == 3 && info.pixel_type == DType::uint8,
                "{}: --colors changes RGB images of uint8, but its samples have {} of {}; remove it",
                options.folder, counted(info.channels, "channel", "channels"),
                to_string(info.pixel_type));
-      augment.random_crop = augment.random_resized_crop.size > 0 ? 0 : default_crop_padding;
-      augment.flip = true;
       augment.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
       augment.rand_augment.count = 2;
     }
@@ -131,9 +136,8 @@ class DataBenchmark {
     validate(is_encoded || !is_fast,
              "bench data: --decode fast applies to encoded images, which {} does not hold",
              options.folder);
-    const std::int64_t context = options.context > 0 ? options.context : default_context;
-    return {context, data::training_form(augment, 1,
-                                         is_fast ? data::Decoding::fast : data::Decoding::exact)};
+    return data::ImagePipeline::training(augment, 1,
+                                         is_fast ? data::Decoding::fast : data::Decoding::exact);
   }
 
   void drop_if_cold() const {
@@ -191,8 +195,7 @@ class DataBenchmark {
     options.order = {.samples = samples,
                      .shuffle = options_.cold ? data::Shuffle::blocks : data::Shuffle::full};
     options.batching = {.samples = samples, .global_batch = batch_};
-    if (!options_.colors)
-      options.augmentation = {.crop_padding = default_crop_padding, .flip = true};
+    options.augmentation = pipeline_.augmentation({dataset_.info().height, dataset_.info().width});
     options.micro = batch_;
     options.workers = workers;
     options.prefetch = prefetch;
@@ -313,6 +316,7 @@ class DataBenchmark {
 
   const BenchDataOptions& options_;
   data::DatasetIndex index_;
+  data::ImagePipeline pipeline_;
   data::SampleForm sample_form_;
   data::Dataset dataset_;
   std::int64_t batch_;

@@ -214,20 +214,22 @@ void note_damage(Json& json, const std::string& path, Body&& body) {
 }
 
 /// Adds the last valid row of each kind in metrics.jsonl.
-void describe_metrics(Json& json, const std::string& path) {
+void describe_metrics(Json& json, const monitor::RunFolder& folder) {
   // Everybody can write kinds; the program has about ten.
   constexpr std::size_t max_kinds = 64;
-  Json rows = Json::object();
-  note_damage(json, path, [&] {
-    const std::string skipped = monitor::read_metrics(path, [&](const Json& row) {
-      const auto kind = row.find("kind");
-      if (kind == row.end() || !kind->is_string()) return;
-      const auto& name = kind->get_ref<const std::string&>();
-      if (rows.size() < max_kinds || rows.contains(name)) rows[name] = row;
-    });
-    if (!skipped.empty()) json["damaged"].push_back({{"path", path}, {"why", skipped}});
+  Json last = Json::object();  // kind -> line, then its row
+  note_damage(json, folder.metrics(), [&] {
+    monitor::MetricsReader row = folder.read_metrics({"kind"});
+    while (row.next()) {
+      if (!row["kind"].is_string()) continue;
+      const auto& name = row["kind"].get_ref<const std::string&>();
+      if (last.size() < max_kinds || last.contains(name)) last[name] = row.line();
+    }
+    if (const std::string skipped = row.skipped(); !skipped.empty())
+      json["damaged"].push_back({{"path", folder.metrics()}, {"why", skipped}});
   });
-  json["metrics"] = rows;
+  for (Json& row : last) row = Json::parse(row.get_ref<const std::string&>());
+  json["metrics"] = last;
 }
 
 /// Adds the checkpoints of a folder to `json`; the folder may be missing. Reads every byte of the
@@ -251,7 +253,7 @@ Json describe_run(const std::string& path) {
   Json json{{"kind", "run"}, {"path", path}};
   const monitor::RunFolder folder(path);
   describe_checkpoints(json, folder.checkpoints());
-  describe_metrics(json, folder.metrics());
+  describe_metrics(json, folder);
   note_damage(json, folder.exit_record(), [&] {
     if (const std::optional<Json> record = folder.read_exit_record()) json["exit"] = *record;
   });

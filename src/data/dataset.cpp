@@ -131,23 +131,19 @@ void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels) c
 
 void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, std::int64_t epoch,
                    ReaderState& state) const {
-  const bool is_stored =
-      info_.kind == DatasetKind::tokens || image_form_.kind == ImageForm::Kind::stored;
   const SampleLocation at = locate(index);
-  std::byte* const image = input;
-  if (input != nullptr && !is_stored) {
-    read_formed_image(at, index, input, epoch, state);
-    input = nullptr;
-  }
-  TRIREME_EXPECT(input == nullptr || info_.kind != DatasetKind::encoded_images);
+  const bool is_formed = input != nullptr && info_.kind != DatasetKind::tokens &&
+                         image_form_.kind != ImageForm::Kind::stored;
+  if (is_formed) read_formed_image(at, index, input, epoch, state);
+  TRIREME_EXPECT(is_formed || input == nullptr || info_.kind != DatasetKind::encoded_images);
   const double begin = monotonic_seconds();
-  at.shard.read(at.index_in_shard, input, labels);
+  at.shard.read(at.index_in_shard, is_formed ? nullptr : input, labels);
   const double end = monotonic_seconds();
   state.times.read += end - begin;
-  if (image == nullptr || !image_form_.augmentation.changes_colors()) return;
+  if (input == nullptr || !image_form_.augmentation.changes_colors()) return;
   TRIREME_EXPECT(sample_.dtype == DType::uint8 && info_.channels == 3);
   augment_image(image_form_.augmentation, image_form_.seed, epoch, index,
-                {info_.height, info_.width, reinterpret_cast<std::uint8_t*>(image)}, state.scratch);
+                {info_.height, info_.width, reinterpret_cast<std::uint8_t*>(input)}, state.scratch);
   const double color_seconds = monotonic_seconds() - end;
   state.times.augment += color_seconds;
   state.times.colors += color_seconds;

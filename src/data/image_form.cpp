@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gives images the size that the model takes: random resized crops in training, scaling and a
-// center crop in evaluation. Called by reader threads (Dataset::read).
+// Decides which steps readers do and which the device, then gives images the size that the model
+// takes: random resized crops in training, scaling and a center crop in evaluation. Reader threads
+// call form_image() in Dataset::read().
 #include "trireme/data/image_form.hpp"
 
 #include <algorithm>
@@ -12,30 +13,67 @@
 #include "trireme/base/philox.hpp"
 
 namespace trireme::data {
-ImageForm training_form(const AugmentOptions& options, std::uint64_t seed, Decoding decoding) {
-  ImageForm form;
-  form.seed = seed;
-  if (options.changes_colors())
-    form.augmentation = {options.random_crop, options.flip, options.color_jitter,
-                         options.rand_augment};
+
+ImagePipeline ImagePipeline::training(const AugmentOptions& options, std::uint64_t seed,
+                                      Decoding decoding) {
+  ImagePipeline pipeline;
+  pipeline.options_ = options;
+  const auto add = [&](bool is_on, ImageStep step, StepPlace place) {
+    if (is_on) pipeline.steps_.push_back({step, place});
+  };
+  // 1. The device does all that it can, but readers must move images before they change colors.
   const RandomResizedCrop& crop = options.random_resized_crop;
-  if (crop.size == 0) return form;
+  const StepPlace mover = options.changes_colors() ? StepPlace::reader : StepPlace::device;
+  add(crop.size > 0, ImageStep::scale, StepPlace::reader);
+  add(options.random_crop > 0, ImageStep::shift, mover);
+  add(options.flip, ImageStep::mirror, mover);
+  add(options.changes_colors(), ImageStep::colors, StepPlace::reader);
+  add(options.erase.probability > 0, ImageStep::erase, StepPlace::device);
+  add(options.mixing.is_on(), ImageStep::mix, StepPlace::device);
+  // 2. The part of the readers.
+  ImageForm& form = pipeline.form_;
+  form.seed = seed;
+  if (pipeline.has(ImageStep::shift, StepPlace::reader))
+    form.augmentation.random_crop = options.random_crop;
+  form.augmentation.flip = pipeline.has(ImageStep::mirror, StepPlace::reader);
+  form.augmentation.color_jitter = options.color_jitter;
+  form.augmentation.rand_augment = options.rand_augment;
+  if (!pipeline.has(ImageStep::scale, StepPlace::reader)) return pipeline;
   form.kind = ImageForm::Kind::random_resized_crop;
   form.size = crop.size;
   form.scale = crop.scale;
   form.ratio = crop.ratio;
   form.decoding = decoding;
-  return form;
+  return pipeline;
 }
 
-ImageForm evaluation_form(const AugmentOptions& options) {
+ImagePipeline ImagePipeline::evaluation(const AugmentOptions& options) {
+  ImagePipeline pipeline;
   const EvaluationCrop& crop = options.evaluate;
-  if (crop.crop == 0) return {};
-  ImageForm form;
-  form.kind = ImageForm::Kind::resize_and_crop;
-  form.size = crop.crop;
-  form.resize = crop.resize;
-  return form;
+  if (crop.crop == 0) return pipeline;
+  pipeline.steps_ = {{ImageStep::scale, StepPlace::reader}};
+  pipeline.form_.kind = ImageForm::Kind::resize_and_crop;
+  pipeline.form_.size = crop.crop;
+  pipeline.form_.resize = crop.resize;
+  return pipeline;
+}
+
+bool ImagePipeline::has(ImageStep step, StepPlace place) const {
+  return std::find(steps_.begin(), steps_.end(), Step{step, place}) != steps_.end();
+}
+
+Augmentation ImagePipeline::augmentation(ImageExtents image) const {
+  Augmentation draws{.seed = form_.seed, .height = image.height, .width = image.width};
+  if (has(ImageStep::shift, StepPlace::device)) draws.crop_padding = options_.random_crop;
+  draws.flip = has(ImageStep::mirror, StepPlace::device);
+  if (has(ImageStep::erase, StepPlace::device)) draws.erase = options_.erase;
+  if (has(ImageStep::mix, StepPlace::device)) draws.mixing = options_.mixing;
+  return draws;
+}
+
+ops::ImagePreparation ImagePipeline::preparation() const {
+  return {.erases = has(ImageStep::erase, StepPlace::device),
+          .mixes = has(ImageStep::mix, StepPlace::device)};
 }
 
 ImageExtents extents_of(const ImageForm& form, ImageExtents stored) {

@@ -21,7 +21,7 @@
 #include "trireme/model/family.hpp"
 #include "trireme/model/keys.hpp"
 #include "trireme/optim/keys.hpp"
-#include "trireme/optim/rules.hpp"
+#include "trireme/optim/schedule.hpp"
 
 namespace trireme::deck {
 
@@ -139,13 +139,9 @@ void check_plateau(const Deck& deck, Reader& reader) {
 /// Requires a schedule length if the run is limited by time, and a warmup no longer than it.
 void check_schedule(const Deck& deck, Reader& reader) {
   const optim::ScheduleOptions& schedule = deck.schedule;
-  if (deck.run.stop.is_time() && !schedule.length && schedule.has_end() &&
-      !reader.any_wrong({"run.stop", "schedule.length", "schedule.kind"})) {
-    reader.add_mistake(
-        "schedule.length",
-        fmt::format("missing; run.stop = \"{}\" is a time, so the schedule needs its "
-                    "own length, as in length = \"90 epochs\"",
-                    to_string(deck.run.stop)));
+  if (const auto broken = optim::broken_length_rule(schedule, deck.run.stop)) {
+    if (!reader.any_wrong({"run.stop", "schedule.length", "schedule.kind"}))
+      reader.add_mistake(*broken);
     return;
   }
   if (!schedule.warmup || reader.any_wrong({"run.stop", "schedule.length", "schedule.warmup",
@@ -156,12 +152,12 @@ void check_schedule(const Deck& deck, Reader& reader) {
   for (const bool epochs : {true, false}) {
     const auto warmup = convert_duration(*schedule.warmup, deck, epochs),
                length = convert_duration(whole, deck, epochs);
-    if (warmup && length && *warmup > *length)
-      reader.add_mistake(
-          "schedule.warmup",
-          fmt::format("\"{}\" is longer than the {} = \"{}\"; use that or less",
-                      to_string(*schedule.warmup),
-                      schedule.length ? "schedule.length" : "run, run.stop", to_string(whole)));
+    if (!warmup || !length) continue;
+    if (const auto broken = optim::broken_warmup_rule(
+            *schedule.warmup, *warmup, *length, "",
+            fmt::format("{} = \"{}\"", schedule.length ? "schedule.length" : "run, run.stop",
+                        to_string(whole))))
+      reader.add_mistake(*broken);
   }
 }
 

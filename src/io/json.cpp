@@ -5,10 +5,15 @@
 // parse_json() reads a text twice: JsonCheck compares it with the limits and finds the place of an
 // error, then the library makes the values. Both take time in proportion to the text. Called for
 // records, configurations, indices and the headers of safetensors files.
+//
+// read_json_members() first tries PlainScan, which accepts only what parse_json() accepts too.
 #include "trireme/io/json.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <set>
+#include <system_error>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -104,6 +109,83 @@ class JsonCheck : public nlohmann::json_sax<Json> {
   int depth_ = 0;
 };
 
+/// Scans a flat object of scalars without a document. Fails for everything unusual: other values,
+/// escapes, bytes beyond ASCII, white space other than blanks, huge numbers, and every mistake.
+class PlainScan {
+ public:
+  explicit PlainScan(std::string_view text) : rest_(text) {}
+
+  /// Reads the text as read_json_members() does. Returns false, with any values, if it fails.
+  bool object(const JsonLimits& limits, std::span<const std::string> keys,
+              std::vector<nlohmann::ordered_json>& values) {
+    std::array<std::string_view, 64> names;
+    const auto max_members = std::min<std::int64_t>(
+        {std::ssize(names), limits.members, limits.depth > 1 ? (limits.values - 2) / 2 : 0});
+    auto end = names.begin();
+    if (!take('{')) return false;
+    do {
+      std::string_view name, value;
+      if (end - names.begin() >= max_members || !take('"') || !text(name) || !take(':'))
+        return false;
+      const bool is_text = take('"');
+      if (is_text ? !text(value) : !word(value)) return false;
+      if (std::find(names.begin(), end, name) != end) return false;
+      *end++ = name;
+      const auto key = std::find(keys.begin(), keys.end(), name);
+      if (key == keys.end()) continue;
+      nlohmann::ordered_json& kept = values[static_cast<std::size_t>(key - keys.begin())];
+      kept = is_text ? nlohmann::ordered_json(value) : nlohmann::ordered_json::parse(value);
+    } while (take(','));
+    if (!take('}')) return false;
+    skip_blanks();
+    return rest_.empty();
+  }
+
+ private:
+  void skip_blanks() { rest_.remove_prefix(std::min(rest_.find_first_not_of(' '), rest_.size())); }
+
+  bool take(char wanted) {
+    skip_blanks();
+    if (!rest_.starts_with(wanted)) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+
+  bool take(std::size_t bytes, std::string_view& value) {
+    value = rest_.substr(0, bytes);
+    rest_.remove_prefix(bytes);
+    return true;
+  }
+
+  /// Takes a text and the quote after it.
+  bool text(std::string_view& value) {
+    std::size_t bytes = 0;
+    for (; bytes < rest_.size() && rest_[bytes] != '"'; ++bytes)
+      if (rest_[bytes] < ' ' || rest_[bytes] > '~' || rest_[bytes] == '\\') return false;
+    return take(bytes, value) && take('"');
+  }
+
+  /// Takes a number, true, false or null.
+  bool word(std::string_view& value) {
+    skip_blanks();
+    for (const std::string_view name : {"true", "false", "null"})
+      if (rest_.starts_with(name)) return take(name.size(), value);
+    double number = 0;
+    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), number);
+    if (error != std::errc()) return false;
+    take(static_cast<std::size_t>(end - rest_.data()), value);
+    // JSON has neither 01 nor .5 nor 1. nor inf.
+    const std::size_t first = value.starts_with('-') ? 1 : 0, point = value.find('.');
+    const auto is_digit = [&](std::size_t at) {
+      return at < value.size() && value[at] >= '0' && value[at] <= '9';
+    };
+    return is_digit(first) && !(value[first] == '0' && is_digit(first + 1)) &&
+           (point == std::string_view::npos || is_digit(point + 1));
+  }
+
+  std::string_view rest_;
+};
+
 }  // namespace
 
 template <class Json>
@@ -120,6 +202,16 @@ Json parse_json_object(std::string_view text, const std::string& what, const Jso
   Json object = parse_json<Json>(text, what, limits);
   validate(object.is_object(), "{}: is not a JSON object", what);
   return object;
+}
+
+void read_json_members(std::string_view text, const std::string& what, const JsonLimits& limits,
+                       std::span<const std::string> keys,
+                       std::vector<nlohmann::ordered_json>& values) {
+  values.assign(keys.size(), nullptr);
+  if (std::ssize(text) <= limits.bytes && PlainScan(text).object(limits, keys, values)) return;
+  const auto object = parse_json_object<nlohmann::ordered_json>(text, what, limits);
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    values[i] = object.value(keys[i], nlohmann::ordered_json());
 }
 
 template <class Json>

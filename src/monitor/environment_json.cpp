@@ -4,10 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.hpp"
-#include "trireme/base/plain_file.hpp"
 #include "trireme/io/damaged_file.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/json.hpp"
 
 namespace trireme::monitor {
 namespace {
@@ -34,19 +32,12 @@ nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
   return json;
 }
 
-// An entry has about 100 bytes and three values for each rank.
-constexpr io::JsonLimits limits{
-    .bytes = std::int64_t{16} << 20, .depth = 8, .values = 2'000'000, .members = 128};
-
 /// Returns the entries so far. A file that cannot be read is renamed.
-nlohmann::ordered_json earlier_entries(const std::string& path, Log& log) {
-  if (!is_there(path)) return nlohmann::ordered_json::array();
+nlohmann::ordered_json earlier_entries(const RunFolder& folder, Log& log) {
   try {
-    auto entries = io::read_json_file<nlohmann::ordered_json>(path, limits);
-    validate(entries.is_array(), "{}: is not a JSON array", path);
-    return entries;
+    return folder.read_environment();
   } catch (const InputError& error) {
-    io::keep_as_damaged(path, error.what(), log);
+    io::keep_as_damaged(folder.environment(), error.what(), log);
     return nlohmann::ordered_json::array();
   }
 }
@@ -57,13 +48,15 @@ std::string text_of(const nlohmann::ordered_json& entries) {
 
 }  // namespace
 
-void append_environment(const std::string& path, const EnvironmentEntry& entry, Log& log) {
-  nlohmann::ordered_json entries = earlier_entries(path, log);
+void append_environment(const RunFolder& folder, const EnvironmentEntry& entry, Log& log) {
+  const std::string path = folder.environment();
+  constexpr std::int64_t max_bytes = RunFolder::max_environment_bytes;
+  nlohmann::ordered_json entries = earlier_entries(folder, log);
   entries.push_back(to_json(entry));
   std::string text = text_of(entries);
-  if (std::ssize(text) > limits.bytes && entries.size() > 1) {
+  if (std::ssize(text) > max_bytes && entries.size() > 1) {
     io::keep_as_damaged(
-        path, fmt::format("{}: with this start it would exceed {} bytes", path, limits.bytes), log);
+        path, fmt::format("{}: with this start it would exceed {} bytes", path, max_bytes), log);
     text = text_of(nlohmann::ordered_json::array({entries.back()}));
   }
   io::replace_file(path, text);

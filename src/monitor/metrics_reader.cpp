@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -28,6 +29,8 @@ constexpr std::int64_t block_bytes = std::int64_t{256} << 10;
 // A crash leaves one such line; a file with many more is not that of a run.
 constexpr std::int64_t max_skipped_lines = 100'000;
 constexpr io::JsonLimits line_limits{.bytes = std::int64_t{1} << 20, .depth = 8};
+
+}  // namespace
 
 /// Reads a file line by line. Keeps one line in memory, and of a long one only its length.
 class LineReader {
@@ -76,39 +79,44 @@ class LineReader {
   std::int64_t offset_ = 0, position_ = 0, end_ = 0;
 };
 
-/// Returns the row in a line. Throws InputError.
-nlohmann::ordered_json row_of(const std::string& line, bool is_too_long, std::int64_t number) {
-  const std::string where = fmt::format("line {}", number);
-  validate(!is_too_long, "{}: is longer than {}", where, format_bytes(line_limits.bytes));
-  auto row = io::parse_json<nlohmann::ordered_json>(line, where, line_limits);
-  validate(row.is_object(), "{}: is not a JSON object", where);
-  return row;
+MetricsReader::MetricsReader(const std::string& path, std::vector<std::string> keys)
+    : keys_(std::move(keys)) {
+  if (is_there(path)) lines_ = std::make_unique<LineReader>(path);
 }
 
-}  // namespace
+MetricsReader::~MetricsReader() = default;
 
-std::string read_metrics(const std::string& path,
-                         const std::function<void(const nlohmann::ordered_json&)>& take) {
-  if (!is_there(path)) return "";
-  LineReader lines(path);
-  std::string line, first;
+bool MetricsReader::next() {
   bool is_too_long = false;
-  std::int64_t number = 0, skipped = 0;
-  while (lines.next(line, is_too_long)) {
-    ++number;
-    if (line.empty() && !is_too_long) continue;
-    if (skipped == max_skipped_lines) {
-      first += "; lines after these are not read";
+  while (lines_ && lines_->next(line_, is_too_long)) {
+    ++number_;
+    if (line_.empty() && !is_too_long) continue;
+    if (skipped_ == max_skipped_lines) {
+      first_skipped_ += "; lines after these are not read";
+      lines_.reset();
       break;
     }
     try {
-      take(row_of(line, is_too_long, number));
+      const std::string where = fmt::format("line {}", number_);
+      validate(!is_too_long, "{}: is longer than {}", where, format_bytes(line_limits.bytes));
+      io::read_json_members(line_, where, line_limits, keys_, values_);
+      return true;
     } catch (const InputError& error) {
-      if (++skipped == 1) first = error.what();
+      if (++skipped_ == 1) first_skipped_ = error.what();
     }
   }
-  if (skipped == 0) return "";
-  return fmt::format("{} cannot be read; {}", counted(skipped, "line", "lines"), first);
+  return false;
+}
+
+const nlohmann::ordered_json& MetricsReader::operator[](std::string_view key) const {
+  const auto at = std::find(keys_.begin(), keys_.end(), key);
+  TRIREME_EXPECT(at != keys_.end() && !values_.empty());
+  return values_[static_cast<std::size_t>(at - keys_.begin())];
+}
+
+std::string MetricsReader::skipped() const {
+  if (skipped_ == 0) return "";
+  return fmt::format("{} cannot be read; {}", counted(skipped_, "line", "lines"), first_skipped_);
 }
 
 }  // namespace trireme::monitor

@@ -58,6 +58,16 @@ void RunFolder::rename_other_kinds(Log& log) const {
   }
 }
 
+nlohmann::ordered_json RunFolder::read_environment() const {
+  const std::string path = environment();
+  if (!is_there(path)) return nlohmann::ordered_json::array();
+  // An entry has about 100 bytes and three values for each rank.
+  auto entries = io::read_json_file<nlohmann::ordered_json>(
+      path, {.bytes = max_environment_bytes, .depth = 8, .values = 2'000'000, .members = 128});
+  validate(entries.is_array(), "{}: is not a JSON array", path);
+  return entries;
+}
+
 std::optional<nlohmann::ordered_json> RunFolder::read_exit_record() const {
   const std::string path = exit_record();
   if (!is_there(path)) return std::nullopt;

@@ -11,7 +11,6 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/optim/rules.hpp"
 
 namespace trireme::optim {
 
@@ -23,6 +22,30 @@ double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t b
     case RateScaling::sqrt: return std::sqrt(ratio);
   }
   return 1;
+}
+
+std::optional<std::string> broken_ramp_rule(const Duration& interval) {
+  if (interval.unit != Duration::Unit::steps) return std::nullopt;
+  return fmt::format(
+      "\"{}\" has no fixed number of samples, because batch.ramp changes those of a step; use "
+      "epochs or samples",
+      to_string(interval));
+}
+
+std::optional<BrokenRule> broken_length_rule(const ScheduleOptions& options, const Duration& stop) {
+  if (!stop.is_time() || options.length || !options.has_end()) return std::nullopt;
+  return BrokenRule{"schedule.length",
+                    fmt::format("missing; run.stop = \"{}\" is a time, so the schedule needs its "
+                                "own length, as in length = \"90 epochs\"",
+                                to_string(stop))};
+}
+
+std::optional<BrokenRule> broken_warmup_rule(const Duration& warmup, double steps, double total,
+                                             const std::string& is, const std::string& whole) {
+  if (steps <= total) return std::nullopt;
+  return BrokenRule{"schedule.warmup",
+                    fmt::format("\"{}\"{} is longer than the {}; use that or less",
+                                to_string(warmup), is, whole)};
 }
 
 bool is_better_if_higher(std::string_view metric) { return metric == "top1"; }
@@ -76,12 +99,13 @@ std::int64_t steps_of_warmup(const ScheduleOptions& options, std::int64_t total_
                              const StepScale& scale) {
   if (!options.warmup) return 0;
   const std::int64_t steps = schedule_steps("warmup", *options.warmup, scale);
-  validate(total_steps == 0 || steps <= total_steps,
-           "schedule.warmup = \"{}\" is {}, longer than the whole schedule of {} (run.stop "
-           "or schedule.length): the full rate would never "
-           "be reached; use \"{}\" or less",
-           to_string(*options.warmup), counted(steps, "step", "steps"), total_steps,
-           counted(total_steps, "step", "steps"));
+  if (total_steps == 0) return steps;
+  const auto broken =
+      broken_warmup_rule(*options.warmup, static_cast<double>(steps),
+                         static_cast<double>(total_steps), " = " + counted(steps, "step", "steps"),
+                         fmt::format("schedule of {} (run.stop or schedule.length)",
+                                     counted(total_steps, "step", "steps")));
+  if (broken) throw InputError(fmt::format("{} = {}", broken->key, broken->message));
   return steps;
 }
 

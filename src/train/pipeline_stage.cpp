@@ -13,6 +13,7 @@
 #include "activation_store.hpp"
 #include "batch_uploader.hpp"
 #include "model_chunk.hpp"
+#include "trireme/data/image_form.hpp"
 #include "trireme/model/family.hpp"
 #include "trireme/ops/elementwise.hpp"
 
@@ -23,9 +24,8 @@ namespace {
 /// copied to the device.
 ops::ImagePreparation preparation_of(const ReplicaResources& resources) {
   const data::AugmentOptions& augment = resources.options.augment;
-  ops::ImagePreparation preparation;
-  preparation.erases = augment.erase.probability > 0;
-  preparation.mixes = augment.mixing.is_on();
+  ops::ImagePreparation preparation =
+      data::ImagePipeline::training(augment, resources.options.seed).preparation();
   if (augment.mean.empty() || resources.mesh.coordinates.stage != 0) return preparation;
   // 1. Mean and 1 / std of each channel; one number in the deck is that of all channels.
   const auto channels = static_cast<std::size_t>(resources.options.image[2]);

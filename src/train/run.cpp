@@ -223,7 +223,8 @@ data::LoaderOptions training_loader_options(const Run& run, int readers) {
   options.order.window = deck.data.shuffle_window;
   options.batching = run.layout.batching;
   options.interleaved_ranks = run.layout.batch_norm_ranks;
-  options.augmentation = training_augmentation(deck, run.train_set.info());
+  const data::DatasetInfo& info = run.train_set.info();
+  options.augmentation = training_pipeline(deck).augmentation({info.height, info.width});
   options.training = true;
   // The tensor ranks of a replica read the same samples, so one of them is enough.
   const parallel::MeshCoordinates& place = run.mesh.coordinates;
@@ -492,25 +493,16 @@ std::int64_t context_length(const deck::Deck& deck) {
   return family_of(deck.model).context(deck.model);
 }
 
+data::ImagePipeline training_pipeline(const deck::Deck& deck) {
+  return data::ImagePipeline::training(deck.data.augment, deck.run.seed, deck.data.decode);
+}
+
 data::SampleForm training_form(const deck::Deck& deck) {
-  return {context_length(deck),
-          data::training_form(deck.data.augment, deck.run.seed, deck.data.decode)};
+  return {context_length(deck), training_pipeline(deck).form()};
 }
 
 data::SampleForm evaluation_form(const deck::Deck& deck) {
-  return {context_length(deck), data::evaluation_form(deck.data.augment)};
-}
-
-data::Augmentation training_augmentation(const deck::Deck& deck, const data::DatasetInfo& info) {
-  const data::AugmentOptions& augment = deck.data.augment;
-  const bool readers_move = augment.changes_colors();
-  return {.seed = deck.run.seed,
-          .crop_padding = readers_move ? 0 : augment.random_crop,
-          .flip = augment.flip && !readers_move,
-          .height = info.height,
-          .width = info.width,
-          .erase = augment.erase,
-          .mixing = augment.mixing};
+  return {context_length(deck), data::ImagePipeline::evaluation(deck.data.augment).form()};
 }
 
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,

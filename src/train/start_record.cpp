@@ -94,7 +94,7 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
     entry.seed = std::to_string(run.deck.run.seed);
     entry.hosts = hosts;
     entry.devices = devices;
-    monitor::append_environment(folder.environment(), entry, log);
+    monitor::append_environment(folder, entry, log);
   });
 }
 

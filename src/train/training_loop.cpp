@@ -33,15 +33,14 @@ namespace {
 bool has_recorded_evaluation(const comm::Communicator& world, const std::string& run_folder,
                              std::int64_t step, const std::string& split) {
   std::int64_t found = 0;
-  const auto is = [](const nlohmann::ordered_json& row, const char* key, const auto& value) {
-    return row.contains(key) && row[key] == value;
-  };
-  const auto take = [&](const nlohmann::ordered_json& row) {
-    if (is(row, "kind", "event") && is(row, "event", "start")) found = 0;
-    if (is(row, "kind", "evaluate") && is(row, "step", step) && is(row, "split", split)) found = 1;
-  };
   comm::together(world, [&] {
-    if (world.rank() == 0) monitor::read_metrics(monitor::RunFolder(run_folder).metrics(), take);
+    if (world.rank() != 0) return;
+    monitor::MetricsReader row =
+        monitor::RunFolder(run_folder).read_metrics({"kind", "event", "step", "split"});
+    while (row.next()) {
+      if (row["kind"] == "event" && row["event"] == "start") found = 0;
+      if (row["kind"] == "evaluate" && row["step"] == step && row["split"] == split) found = 1;
+    }
   });
   return world.all_reduce(found, comm::Reduction::max) != 0;
 }

@@ -37,6 +37,7 @@
 #include "trireme/io/seal.hpp"
 #include "trireme/monitor/environment_json.hpp"
 #include "trireme/monitor/metrics.hpp"
+#include "trireme/monitor/run_folder.hpp"
 
 // The allocator keeps few freed blocks, so that the memory of the process is that of the reader.
 extern "C" const char* __asan_default_options() {
@@ -373,6 +374,29 @@ std::vector<std::string> safetensors_seeds() {
 
 // ---- files of a run folder
 
+/// Reads metrics.jsonl, and compares its rows with the documents of its lines. Returns their
+/// number.
+std::int64_t read_rows(const std::string& path, const std::string& bytes) {
+  const std::vector<std::string> keys{"kind", "loss", "x"};
+  monitor::MetricsReader row(path, keys);
+  const io::JsonLimits limits{.depth = 8};
+  std::int64_t rows = 0;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = bytes.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = bytes.substr(begin, end - begin);
+    if (line.empty()) continue;
+    nlohmann::json object;
+    if (!accepts([&] { object = io::parse_json_object<nlohmann::json>(line, "line", limits); }))
+      continue;
+    ++rows;
+    expect(row.next() && row.line() == line, "a row is skipped");
+    for (const std::string& key : keys)
+      expect(nlohmann::json(row[key]) == object.value(key, nlohmann::json()), "another value");
+  }
+  expect(!row.next(), "more rows than lines");
+  return rows;
+}
+
 /// Reads the input as each of the records that a start or `trireme inspect` reads back.
 bool read_json(const std::string& bytes) {
   const InputFolder& folder = InputFolder::of_process();
@@ -383,16 +407,12 @@ bool read_json(const std::string& bytes) {
     expect(nlohmann::json(again) == json, "the order of members changes a value");
   });
   expect(!is_json || nlohmann::json::accept(bytes), "a text that is not JSON");
-  std::int64_t rows = 0;
-  monitor::read_metrics(
-      folder.write("metrics.jsonl", bytes),
-      [&](const nlohmann::ordered_json& row) { rows += row.is_object() ? 1 : 0; });
-  expect(rows <= std::count(bytes.begin(), bytes.end(), '\n'), "more rows than lines");
+  const std::int64_t rows = read_rows(folder.write("metrics.jsonl", bytes), bytes);
   Log quiet(false);
   const std::string environment = folder.write("environment.json", bytes);
   monitor::EnvironmentEntry entry;
   entry.time = "now";
-  monitor::append_environment(environment, entry, quiet);
+  monitor::append_environment(monitor::RunFolder(folder / "."), entry, quiet);
   expect(io::read_json_file<nlohmann::json>(environment,
                                             {.bytes = std::int64_t{16} << 20, .values = 2'000'000})
              .is_array(),

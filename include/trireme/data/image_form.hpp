@@ -4,14 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "trireme/data/image.hpp"
 #include "trireme/data/options.hpp"
+#include "trireme/ops/image.hpp"
 
 namespace trireme::data {
 
-/// Augmentation that reader threads apply after the crop, in this order. Without colors the device
-/// shifts and mirrors.
+/// Augmentation that reader threads apply after the crop, in this order.
 struct ReaderAugmentation {
   std::int64_t random_crop = 0;  ///< shift by up to this many pixels each way
   bool flip = false;
@@ -37,11 +38,54 @@ struct ImageForm {
   Decoding decoding = Decoding::exact;
 };
 
-/// Returns the form of training images, and that of images of an evaluation, which are decoded
-/// exactly.
-ImageForm training_form(const AugmentOptions& options, std::uint64_t seed,
-                        Decoding decoding = Decoding::exact);
-ImageForm evaluation_form(const AugmentOptions& options);
+/// Random augmentation of training images by the device. A sample's transform is a function of
+/// (seed, epoch, sample), never of rank or thread. A mix is also a function of the partner's epoch
+/// and sample.
+struct Augmentation {
+  std::uint64_t seed = 1;
+  std::int64_t crop_padding = 0;       ///< random_crop: shift by up to this many pixels each way
+  bool flip = false;                   ///< mirror with probability 1/2
+  std::int64_t height = 0, width = 0;  ///< of images as the model takes them
+  RandomErasing erase = {};
+  PairMixing mixing = {};
+  /// Returns the transform of one sample in one epoch, without a mix.
+  ops::ImageTransform transform_of(std::int64_t epoch, std::int64_t sample) const;
+  /// Draws how two partners are mixed, from their keys [2] (sample_key()), into transforms [2].
+  void mix_pair(const std::uint64_t* keys, ops::ImageTransform* transforms) const;
+};
+
+/// A step from a stored image to the input of the model, in this order.
+enum class ImageStep : std::uint8_t { scale, shift, mirror, colors, erase, mix };
+/// Where a step runs: in reader threads (Dataset::read), or on the device (ops::prepare_images).
+enum class StepPlace : std::uint8_t { reader, device };
+
+/// The steps of the images of a set, and the place of each, which is decided here alone. Readers
+/// decode before the first step; the device normalizes before it erases.
+class ImagePipeline {
+ public:
+  /// Returns the pipeline of training images, and that of an evaluation, which decodes exactly.
+  static ImagePipeline training(const AugmentOptions& options, std::uint64_t seed,
+                                Decoding decoding = Decoding::exact);
+  static ImagePipeline evaluation(const AugmentOptions& options);
+
+  bool has(ImageStep step, StepPlace place) const;
+  /// Returns what the readers do.
+  const ImageForm& form() const { return form_; }
+  /// Returns what the loader draws for the device: images of the extents that the model takes.
+  Augmentation augmentation(ImageExtents image) const;
+  /// Returns which of the draws the device applies beside shifts and mirrors, without statistics.
+  ops::ImagePreparation preparation() const;
+
+ private:
+  struct Step {
+    ImageStep step;
+    StepPlace place;
+    bool operator==(const Step&) const = default;
+  };
+  std::vector<Step> steps_;
+  ImageForm form_;
+  AugmentOptions options_;
+};
 
 /// Returns the extents that images of stored extents `stored` have for the model.
 ImageExtents extents_of(const ImageForm& form, ImageExtents stored);

@@ -15,21 +15,6 @@
 
 namespace trireme::data {
 
-/// Random augmentation of training images. A sample's transform is a function of (seed, epoch,
-/// sample), never of rank or thread. A mix is also a function of the partner's epoch and sample.
-struct Augmentation {
-  std::uint64_t seed = 1;
-  std::int64_t crop_padding = 0;       ///< random_crop: shift by up to this many pixels each way
-  bool flip = false;                   ///< mirror with probability 1/2
-  std::int64_t height = 0, width = 0;  ///< of images as the model takes them
-  RandomErasing erase = {};
-  PairMixing mixing = {};
-  /// Returns the transform of one sample in one epoch, without a mix.
-  ops::ImageTransform transform_of(std::int64_t epoch, std::int64_t sample) const;
-  /// Draws how two partners are mixed, from their keys [2] (sample_key()), into transforms [2].
-  void mix_pair(const std::uint64_t* keys, ops::ImageTransform* transforms) const;
-};
-
 /// Returns a key that is unique to (epoch, sample):
 /// mix64(mix64(epoch + 0x9E3779B97F4A7C15) ^ sample). Random numbers of a sample (dropout) derive
 /// from it and from the seed, so they are the same at every layout.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/base/log.hpp"
+#include "trireme/monitor/run_folder.hpp"
 
 namespace trireme::monitor {
 
@@ -27,10 +28,10 @@ struct EnvironmentEntry {
   std::vector<std::string> devices;  ///< by world rank, "cpu AMD EPYC 9654, 4 threads, 754.2 GiB"
 };
 
-/// Appends an entry to the JSON array in `path` (environment.json of a run folder); creates the
-/// file if it is missing. Called by rank 0 at each start. The file is replaced atomically, so a
-/// reader never sees a partial file. A file that is not a JSON array, or would exceed 16 MiB, is
-/// renamed to `path`.damaged with a warning. Throws Failure, or InputError if the path is wrong.
-void append_environment(const std::string& path, const EnvironmentEntry& entry, Log& log);
+/// Appends an entry to the JSON array in environment.json; creates the file if it is missing.
+/// Called by rank 0 at each start. The file is replaced atomically, so a reader never sees a
+/// partial file. A file that is not a JSON array, or would exceed 16 MiB, is renamed to
+/// environment.json.damaged with a warning. Throws Failure, or InputError if the folder is wrong.
+void append_environment(const RunFolder& folder, const EnvironmentEntry& entry, Log& log);
 
 }  // namespace trireme::monitor

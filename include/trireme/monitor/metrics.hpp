@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace trireme::monitor {
 
 class AppendFile;
+class LineReader;
 
 /// One row of metrics.jsonl. Keys keep their order. Numbers that are not finite are written as
 /// null. The keys are documented in docs/reference/metrics.md.
@@ -57,11 +59,30 @@ class Metrics {
   std::unique_ptr<AppendFile> file_;
 };
 
-/// Reads the rows of metrics.jsonl and calls `take` for each; a missing file has none. Skips lines
-/// that are not a JSON object, or longer than 1 MiB, and an incomplete last line. Returns "", or
-/// how many lines were skipped and why the first was; the incomplete last line does not count.
-/// Throws InputError if the path is a link or not a file, Failure if the disk fails.
-std::string read_metrics(const std::string& path,
-                         const std::function<void(const nlohmann::ordered_json&)>& take);
+/// Reads members of the rows of metrics.jsonl, without a document for a row of this program. Skips
+/// lines that are not a JSON object, or longer than 1 MiB, and an incomplete last line.
+class MetricsReader {
+ public:
+  /// Opens the file; a missing one has no rows. `keys`: the members that are read. Throws
+  /// InputError if the path is a link or not a file.
+  MetricsReader(const std::string& path, std::vector<std::string> keys);
+  ~MetricsReader();
+  /// Reads the next row. Returns false after the last one. Throws Failure if the disk fails.
+  bool next();
+  /// Returns a member of the row, one of `keys`; null if it is missing.
+  const nlohmann::ordered_json& operator[](std::string_view key) const;
+  /// Returns the line of the row, without its newline.
+  const std::string& line() const { return line_; }
+  /// Returns "", or how many lines were skipped so far and why the first was; the incomplete last
+  /// line does not count.
+  std::string skipped() const;
+
+ private:
+  std::vector<std::string> keys_;
+  std::vector<nlohmann::ordered_json> values_;  ///< of the row, as keys_
+  std::unique_ptr<LineReader> lines_;
+  std::string line_, first_skipped_;
+  std::int64_t number_ = 0, skipped_ = 0;  ///< lines
+};
 
 }  // namespace trireme::monitor

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "trireme/base/log.hpp"
 #include "trireme/io/run_names.hpp"
+#include "trireme/monitor/metrics.hpp"
 
 namespace trireme::monitor {
 
-/// The paths of the files in a run folder, their checks, and the reader of its exit record.
+/// The paths of the files in a run folder, their checks, and the readers of its records.
 /// Libraries deck and checkpoint read the deck and the checkpoints.
 class RunFolder {
  public:
@@ -40,6 +43,14 @@ class RunFolder {
   /// of io::rename_durably().
   void rename_other_kinds(Log& log) const;
 
+  /// Returns a reader of metrics.jsonl for these members of its rows. Throws as MetricsReader does.
+  MetricsReader read_metrics(std::vector<std::string> keys) const {
+    return {metrics(), std::move(keys)};
+  }
+  /// Returns the array in environment.json, with one object for each start; an empty one if the
+  /// file is missing. Throws InputError if it cannot be read.
+  nlohmann::ordered_json read_environment() const;
+  static constexpr std::int64_t max_environment_bytes = std::int64_t{16} << 20;
   /// Returns the object in exit.json; none if it is missing. Throws InputError if it cannot be
   /// read.
   std::optional<nlohmann::ordered_json> read_exit_record() const;

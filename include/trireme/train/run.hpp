@@ -69,11 +69,11 @@ std::vector<std::string> gather_hosts(const comm::Environment& environment);
 /// Returns the tokens per sample; 0 for images.
 std::int64_t context_length(const deck::Deck& deck);
 
+/// Returns the steps of training images.
+data::ImagePipeline training_pipeline(const deck::Deck& deck);
 /// Returns how the samples of the training set, and those of an evaluation, get their form.
 data::SampleForm training_form(const deck::Deck& deck);
 data::SampleForm evaluation_form(const deck::Deck& deck);
-/// Returns the draws for training images of the set `info` that the device applies.
-data::Augmentation training_augmentation(const deck::Deck& deck, const data::DatasetInfo& info);
 
 /// Chooses a communication thread if there is a spare core for it: `ranks_sharing` ranks share
 /// `cores`, and each needs `threads` compute threads plus one.

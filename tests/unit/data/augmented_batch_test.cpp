@@ -30,7 +30,7 @@ std::vector<std::uint64_t> digests_of_steps(const std::string& folder, std::int6
   augment.flip = true;
   augment.color_jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1};
   augment.rand_augment.count = 2;
-  const Dataset dataset(folder, {0, training_form(augment, 3)});
+  const Dataset dataset(folder, {0, ImagePipeline::training(augment, 3).form()});
   std::vector<std::unique_ptr<Loader>> loaders;
   for (int rank = 0; rank < ranks; ++rank) {
     LoaderOptions options;

@@ -286,8 +286,8 @@ TEST_F(EncodedSet, FastDecodingChangesOnlyJpegFilesInTraining) {
   AugmentOptions options;
   options.random_resized_crop.size = 5;
   options.evaluate = {.resize = 8, .crop = 5};
-  EXPECT_EQ(training_form(options, 1, Decoding::fast).decoding, Decoding::fast);
-  EXPECT_EQ(smallest_extents(evaluation_form(options)), std::nullopt);
+  EXPECT_EQ(ImagePipeline::training(options, 1, Decoding::fast).form().decoding, Decoding::fast);
+  EXPECT_EQ(smallest_extents(ImagePipeline::evaluation(options).form()), std::nullopt);
 }
 
 TEST_F(EncodedSet, AnyFlippedBitIsFound) {
@@ -337,6 +337,37 @@ TEST_F(EncodedSet, ADamagedImageIsAnErrorWithShardAndSample) {
 }
 
 /// Returns random crops with colors, which the readers change after shifting and mirroring.
+TEST(ImagePipelines, ReadersMoveImagesOnlyIfTheyChangeColors) {
+  using enum ImageStep;
+  using enum StepPlace;
+  AugmentOptions options;
+  options.random_crop = 4;
+  options.flip = true;
+  options.erase.probability = 0.5;
+  options.mixing.mixup = 1;
+  for (const double brightness : {0.0, 0.4}) {
+    options.color_jitter.brightness = brightness;
+    const ImagePipeline pipeline = ImagePipeline::training(options, 3);
+    const bool by_readers = brightness > 0;
+    for (const ImageStep step : {shift, mirror}) {
+      EXPECT_EQ(pipeline.has(step, reader), by_readers);
+      EXPECT_EQ(pipeline.has(step, device), !by_readers);
+    }
+    EXPECT_EQ(pipeline.has(colors, reader), by_readers);
+    EXPECT_EQ(pipeline.form().augmentation.random_crop, by_readers ? 4 : 0);
+    EXPECT_EQ(pipeline.form().augmentation.flip, by_readers);
+    const Augmentation draws = pipeline.augmentation({8, 6});
+    EXPECT_EQ(draws.crop_padding, by_readers ? 0 : 4);
+    EXPECT_EQ(draws.flip, !by_readers);
+    EXPECT_TRUE(draws.seed == 3 && draws.height == 8 && draws.width == 6);
+    EXPECT_TRUE(draws.erase.probability == 0.5 && draws.mixing.mixup == 1);
+    EXPECT_TRUE(pipeline.preparation().erases && pipeline.preparation().mixes);
+  }
+  const ImagePipeline plain = ImagePipeline::evaluation(options);
+  EXPECT_FALSE(plain.preparation().erases || plain.preparation().mixes);
+  EXPECT_EQ(plain.form().kind, ImageForm::Kind::stored);
+}
+
 ImageForm colored_crops(std::int64_t size) {
   ImageForm form = random_crops(size);
   form.augmentation = {.random_crop = 0,

@@ -330,7 +330,7 @@ TEST_F(LoaderTest, ColorsOfStoredImagesAllocateNothingEither) {
   augment.flip = true;
   augment.color_jitter = {0.4, 0.4, 0.4, 0.1};
   augment.rand_augment = {.count = 2, .magnitude = 9};
-  const Dataset dataset(folder / "colored", {0, training_form(augment, 7)});
+  const Dataset dataset(folder / "colored", {0, ImagePipeline::training(augment, 7).form()});
   LoaderOptions options = training(4, 0, 1, 1);
   options.augmentation = {.seed = 7};
   Loader loader(dataset, options);
@@ -345,7 +345,7 @@ TEST_F(LoaderTest, ColorsOfStoredImagesAllocateNothingEither) {
       const std::span<const std::byte> stored = colored.image(row.sample);
       std::vector<std::byte> expected(stored.begin(), stored.end());
       augment_image(
-          training_form(augment, 7).augmentation, 7, i < 24 ? 0 : 1, row.sample,
+          ImagePipeline::training(augment, 7).form().augmentation, 7, i < 24 ? 0 : 1, row.sample,
           {colored.height, colored.width, reinterpret_cast<std::uint8_t*>(expected.data())},
           scratch);
       EXPECT_EQ(row.image, expected) << "sample " << row.sample;

@@ -6,6 +6,8 @@
 
 #include <ctime>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -91,6 +93,74 @@ TEST(BoundedJson, TellsTextsThatAreNotJsonFromThoseBeyondALimit) {
             "record: is not JSON: it is wrong at byte 4");
   EXPECT_EQ(message_of<InputError>([] { parse("[1e999]"); }),
             "record: has a number out of range (that of a double)");
+}
+
+TEST(BoundedJson, MembersAreThoseOfTheDocumentAndSoAreErrors) {
+  const std::vector<std::string> keys{"a", "b", ""};
+  const std::string digits(400, '9'), members_65 = [] {
+    std::string text = R"({"b": 5)";
+    for (int i = 0; i < 64; ++i) text += fmt::format(R"(, "m{}": 0)", i);
+    return text + "}";
+  }();
+  for (const std::string& text :
+       std::vector<std::string>{R"({"a": 1, "b": "x"})",
+                                R"( { "b":-0.5e-3 ,"a" : true } )",
+                                R"({"a":null})",
+                                "{}",
+                                R"({"x":{"a":1},"b":[{"a":2}]})",
+                                R"({"\u0061":7,"b":"\"\u00e9"})",
+                                R"({"":"é"})",
+                                R"({"a":1,"a":2})",
+                                R"({"x":1,"x":2})",
+                                R"({"a":1,"\u0061":2})",
+                                R"({"a":01})",
+                                R"({"a":-})",
+                                R"({"a":1.})",
+                                R"({"a":.5})",
+                                R"({"a":1e})",
+                                R"({"a":+1})",
+                                R"({"a":-0})",
+                                R"({"a":1e999})",
+                                R"({"a":1e99})",
+                                R"({"a":-1e-400})",
+                                R"({"a":NaN})",
+                                R"({"a":nul})",
+                                R"({"a":18446744073709551615,"b":18446744073709551616})",
+                                R"({"a":)" + digits + "}",
+                                R"({"a":0.)" + digits + "}",
+                                R"({"a":1}x)",
+                                R"({"a":1,})",
+                                R"({"a" 1})",
+                                R"({"a":1)",
+                                R"({"a":"x)",
+                                R"({"a)",
+                                R"({a:1})",
+                                "{\"a\":\"\t\"}",
+                                "{\"a\":\"\xff\"}",
+                                "{\t\"a\":1\r}",
+                                "{\"a\":1}\n",
+                                "[]",
+                                "1",
+                                "",
+                                " ",
+                                "\xef\xbb\xbf{\"a\":1}",
+                                members_65,
+                                std::string("{\"a\0\":1}", 8),
+                                std::string("{\"a\":1}\0", 8),
+                                "{\"a\":\"\x7f\"}"}) {
+    for (const JsonLimits& limits :
+         {JsonLimits{}, {.bytes = 18}, {.depth = 1}, {.values = 6}, {.members = 1}}) {
+      std::vector<Json> values;
+      nlohmann::json object;
+      const std::string message = message_of<InputError>(
+          [&] { object = parse_json_object<nlohmann::json>(text, "row", limits); });
+      EXPECT_EQ(
+          message_of<InputError>([&] { read_json_members(text, "row", limits, keys, values); }),
+          message);
+      for (std::size_t i = 0; message.empty() && i < keys.size(); ++i)
+        EXPECT_EQ(values[i].dump(), object.value(keys[i], nlohmann::json()).dump()) << text;
+    }
+  }
 }
 
 TEST(BoundedJson, OfAFileOpensNeitherLinksNorPipes) {

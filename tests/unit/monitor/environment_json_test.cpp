@@ -23,8 +23,8 @@ EnvironmentEntry entry_of(const std::string& time) {
 TEST(EnvironmentJson, OneEntryAStartAndNothingThatIsNotKnown) {
   const ScratchFolder folder;
   const std::string path = folder / "environment.json";
-  append_environment(path, entry_of("first"), quiet);
-  append_environment(path, entry_of("second"), quiet);
+  append_environment(RunFolder(folder.path()), entry_of("first"), quiet);
+  append_environment(RunFolder(folder.path()), entry_of("second"), quiet);
   const auto json = nlohmann::json::parse(contents(path));
   ASSERT_EQ(json.size(), 2u);
   EXPECT_EQ(json[0]["time"], "first");
@@ -40,7 +40,7 @@ TEST(EnvironmentJson, EntriesOfOtherVersionsAreKept) {
   const ScratchFolder folder;
   const std::string path = folder / "environment.json";
   write_text(path, R"([{"time": "old", "unknown": {"a": 1}}])");
-  append_environment(path, entry_of("new"), quiet);
+  append_environment(RunFolder(folder.path()), entry_of("new"), quiet);
   const auto json = nlohmann::json::parse(contents(path));
   ASSERT_EQ(json.size(), 2u);
   EXPECT_EQ(json[0]["unknown"]["a"], 1);
@@ -54,7 +54,7 @@ TEST(EnvironmentJson, AFileThatCannotBeReadIsKeptAside) {
   for (const std::string& text : {std::string(R"([{"time": "old")"), deep, std::string("{}"),
                                   std::string("[]") + std::string(std::size_t{17} << 20, ' ')}) {
     write_text(path, text);
-    append_environment(path, entry_of("new"), quiet);
+    append_environment(RunFolder(folder.path()), entry_of("new"), quiet);
     EXPECT_EQ(nlohmann::json::parse(contents(path)).size(), 1u);
     kept.push_back(path + ".damaged" + (kept.empty() ? "" : fmt::format(".{}", kept.size() + 1)));
     EXPECT_EQ(contents(kept.back()), text);
@@ -66,8 +66,8 @@ TEST(EnvironmentJson, AFullFileIsKeptAsideBeforeItCannotBeRead) {
   const std::string path = folder / "environment.json";
   EnvironmentEntry large = entry_of("large");
   large.job = std::string(std::size_t{9} << 20, 'x');
-  append_environment(path, large, quiet);
-  append_environment(path, large, quiet);
+  append_environment(RunFolder(folder.path()), large, quiet);
+  append_environment(RunFolder(folder.path()), large, quiet);
   EXPECT_EQ(nlohmann::json::parse(contents(path)).size(), 1u);
   EXPECT_EQ(nlohmann::json::parse(contents(path + ".damaged")).size(), 1u);
 }

@@ -143,13 +143,13 @@ TEST(Metrics, NamesTheFileThatCannotBeOpened) {
 
 std::vector<std::string> kinds_in(const std::string& path, std::string* skipped = nullptr) {
   std::vector<std::string> kinds;
-  const std::string why = read_metrics(
-      path, [&](const nlohmann::ordered_json& row) { kinds.push_back(row.value("kind", "")); });
-  if (skipped != nullptr) *skipped = why;
+  MetricsReader row(path, {"kind"});
+  while (row.next()) kinds.push_back(row["kind"].is_null() ? "" : row["kind"]);
+  if (skipped != nullptr) *skipped = row.skipped();
   return kinds;
 }
 
-TEST(ReadMetrics, SkipsOnlyLinesThatCannotBeRead) {
+TEST(MetricsReader, SkipsOnlyLinesThatCannotBeRead) {
   const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
   const std::string deep = "{\"kind\":" + std::string(100'000, '[') + "\n";
@@ -165,7 +165,47 @@ TEST(ReadMetrics, SkipsOnlyLinesThatCannotBeRead) {
   EXPECT_EQ(skipped, "4 lines cannot be read; line 2: is nested more than 8 levels deep");
 }
 
-TEST(ReadMetrics, OfEndlessLinesTakesNeitherMemoryNorTime) {
+TEST(MetricsReader, ReadsTheAskedMembersOfEachRow) {
+  const ScratchFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  const std::string train =
+      MetricsRow("train").add("loss", std::nan("")).add("step", std::int64_t{7}).line();
+  const std::string event =
+      MetricsRow("event").add("detail", "\"\n").add("step", std::int64_t{1} << 62).line();
+  const std::string other = R"({"s\u0074ep": 1e2, "detail": {"step": [3]}, "kind": 5})";
+  write_text(path, train + event + other + "\n{\"kind\": \"no newline\"}");
+  MetricsReader row(path, {"step", "kind", "detail", "loss"});
+  ASSERT_TRUE(row.next());
+  EXPECT_EQ(row.line() + "\n", train);
+  EXPECT_EQ(row["kind"], "train");
+  EXPECT_EQ(row["step"], 7);
+  EXPECT_TRUE(row["loss"].is_null() && row["detail"].is_null())
+      << "NaN is null, as what is missing";
+  ASSERT_TRUE(row.next());
+  EXPECT_EQ(row["detail"], "\"\n");
+  EXPECT_EQ(row["step"], std::int64_t{1} << 62);
+  ASSERT_TRUE(row.next());
+  EXPECT_EQ(row["step"], 100);
+  EXPECT_EQ(row["detail"].dump(), R"({"step":[3]})");
+  EXPECT_EQ(row["kind"], 5);
+  EXPECT_FALSE(row.next());
+  EXPECT_FALSE(row.next());
+  EXPECT_EQ(row.skipped(), "");
+}
+
+TEST(MetricsReader, StopsAtAFileOfDamagedLines) {
+  const ScratchFolder folder;
+  std::string text = MetricsRow("first").line();
+  for (int i = 0; i < 100'001; ++i) text += "x\n";
+  write_text(folder / "metrics.jsonl", text + MetricsRow("last").line());
+  std::string skipped;
+  EXPECT_EQ(kinds_in(folder / "metrics.jsonl", &skipped), std::vector<std::string>{"first"});
+  EXPECT_EQ(skipped,
+            "100000 lines cannot be read; line 2: is not JSON: it is wrong at byte 1; lines after "
+            "these are not read");
+}
+
+TEST(MetricsReader, OfEndlessLinesTakesNeitherMemoryNorTime) {
   const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
   write_text(path, MetricsRow("first").line());
@@ -175,7 +215,7 @@ TEST(ReadMetrics, OfEndlessLinesTakesNeitherMemoryNorTime) {
   EXPECT_EQ(kinds_in(path), (std::vector<std::string>{"first", "second"}));
 }
 
-TEST(ReadMetrics, OpensNeitherLinksNorPipes) {
+TEST(MetricsReader, OpensNeitherLinksNorPipes) {
   const ScratchFolder folder;
   EXPECT_TRUE(kinds_in(folder / "missing").empty());
   write_text(folder / "other", "precious without an end");

@@ -337,12 +337,11 @@ TEST(Layout, AWarmUpLongerThanTheScheduleIsRefused) {
   options.run.stop = {1, Duration::Unit::epochs};
   options.schedule.warmup = Duration{42, Duration::Unit::steps};
   expect_says(options.refusal(1),
-              "schedule.warmup = \"42 steps\" is 42 steps, longer than the whole schedule of 41");
+              "schedule.warmup = \"42 steps\" = 42 steps is longer than the schedule of 41 steps");
   options.run.stop = {1, Duration::Unit::steps};
   options.schedule.warmup = Duration{25, Duration::Unit::samples};
   expect_says(options.refusal(1),
-              "longer than the whole schedule of 1 (run.stop or schedule.length): the full rate "
-              "would never be reached; use \"1 step\" or less");
+              "longer than the schedule of 1 step (run.stop or schedule.length); use that or less");
 }
 
 std::string dataset_refusal(const model::ModelOptions& model, const data::DatasetInfo& info) {
