@@ -14,9 +14,8 @@ struct AdamWRule {
   static constexpr int slots = 2;  // the moments
   static constexpr Pass pass = Pass::whole;
   float beta1, beta2, epsilon;
-  KOKKOS_FUNCTION float operator()(float w, float g, SlotValues<slots>& slot,
+  KOKKOS_FUNCTION float operator()(float w, float g, float& m, float& v,
                                    const TensorRates& rates) const {
-    float &m = slot[0], &v = slot[1];
     m = beta1 * m + (1 - beta1) * g;
     v = beta2 * v + (1 - beta2) * (g * g);
     const float denominator = sqrtf(v / rates.bias_correction2) + epsilon;

@@ -13,15 +13,9 @@
 
 namespace trireme::kernels {
 
-/// The arrays that an element's step reads and writes, besides its slots, which it reads and writes
-/// all. The step is a functor on references to weight, gradient and slots of an element.
+/// The arrays that an element's step reads and writes, besides its slots, which it reads and
+/// writes. The step is a functor on references to weight, gradient and the two slots of an element.
 enum Arrays : unsigned { weights = 1, gradients = 2 };
-
-/// The slots of one element. An array must have a member, also for a rule without slots.
-template <int slots>
-using SlotValues = float[slots > 0 ? slots : 1];
-template <int slots>
-using SlotPointers = float * [slots > 0 ? slots : 1];
 
 constexpr int chunk_lanes = pack_lanes<float>;
 
@@ -55,26 +49,25 @@ class ChunkStep {
   template <int lanes>
   struct Operands {
     float weight[lanes], gradient[lanes];
-    float slots[Element::slots > 0 ? Element::slots : 1][lanes];
+    float slots[max_slots][lanes];
   };
   template <int lanes>
   KOKKOS_FORCEINLINE_FUNCTION void load(int i, Operands<lanes>& o) const {
     read<weights>(weight_ + i, o.weight);
     read<gradients>(gradient_ + i, o.gradient);
     TRIREME_UNROLLED
-    for (int slot = 0; slot < Element::slots; ++slot)
-      kernels::load<lanes>(slots_[slot] + i, o.slots[slot]);
+    for (int slot = 0; slot < max_slots; ++slot) {
+      if (slot < Element::slots) {
+        kernels::load<lanes>(slots_[slot] + i, o.slots[slot]);
+      } else {
+        for (int k = 0; k < lanes; ++k) o.slots[slot][k] = 0;
+      }
+    }
   }
   template <int lanes>
   KOKKOS_FORCEINLINE_FUNCTION void process(int i, Operands<lanes>& o) const {
-    for (int k = 0; k < lanes; ++k) {
-      SlotValues<Element::slots> values = {};
-      TRIREME_UNROLLED
-      for (int slot = 0; slot < Element::slots; ++slot) values[slot] = o.slots[slot][k];
-      element_(o.weight[k], o.gradient[k], values);
-      TRIREME_UNROLLED
-      for (int slot = 0; slot < Element::slots; ++slot) o.slots[slot][k] = values[slot];
-    }
+    for (int k = 0; k < lanes; ++k)
+      element_(o.weight[k], o.gradient[k], o.slots[0][k], o.slots[1][k]);
     if constexpr ((Element::writes & weights) != 0) store<lanes>(o.weight, weight_ + i);
     if constexpr ((Element::writes & gradients) != 0) store<lanes>(o.gradient, gradient_ + i);
     TRIREME_UNROLLED

@@ -14,8 +14,8 @@ struct EmaStep {
   static constexpr int slots = 1;
   static constexpr unsigned reads = weights, writes = 0;
   float take;
-  KOKKOS_FUNCTION void operator()(float& w, float&, SlotValues<slots>& average) const {
-    average[0] += take * (w - average[0]);
+  KOKKOS_FUNCTION void operator()(float& w, float&, float& average, float&) const {
+    average += take * (w - average);
   }
 };
 

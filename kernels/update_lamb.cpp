@@ -16,9 +16,8 @@ struct LambDirection {
   static constexpr int slots = 2;  // the moments
   static constexpr Pass pass = Pass::direction;
   float beta1, beta2, epsilon;
-  KOKKOS_FUNCTION float operator()(float w, float g, SlotValues<slots>& slot,
+  KOKKOS_FUNCTION float operator()(float w, float g, float& m, float& v,
                                    const TensorRates& rates) const {
-    float &m = slot[0], &v = slot[1];
     m = beta1 * m + (1 - beta1) * g;
     v = beta2 * v + (1 - beta2) * (g * g);
     return m / rates.bias_correction1 / (sqrtf(v / rates.bias_correction2) + epsilon) +
@@ -29,7 +28,7 @@ struct LambDirection {
 struct LambStep {
   static constexpr int slots = 0;
   static constexpr Pass pass = Pass::along_direction;
-  KOKKOS_FUNCTION float operator()(float w, float direction, SlotValues<slots>&,
+  KOKKOS_FUNCTION float operator()(float w, float direction, float&, float&,
                                    const TensorRates& rates) const {
     return w - rates.rate * rates.trust_ratio * direction;
   }

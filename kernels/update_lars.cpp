@@ -12,9 +12,8 @@ const std::string lars_label = "trireme/kernels/update_lars";
 struct LarsRule {
   static constexpr int slots = 1;  // the velocity
   static constexpr Pass pass = Pass::whole;
-  KOKKOS_FUNCTION float operator()(float w, float g, SlotValues<slots>& slot,
+  KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&,
                                    const TensorRates& rates) const {
-    float& v = slot[0];
     v = rates.momentum * v + rates.rate * rates.trust_ratio * (g + rates.weight_decay * w);
     return w - v;
   }

@@ -7,9 +7,11 @@
 //
 //   static constexpr int slots = 2;
 //   static constexpr Pass pass = Pass::whole;
-//   float operator()(float w, float g, float (&slot)[2], const TensorRates& rates) const;
+//   float operator()(float w, float g, float& first, float& second, const TensorRates& rates)
+//   const;
 //
-// It updates the slots in place and returns the new weight, or the direction of the step.
+// It updates its slots in place and returns the new weight, or the direction of the step. A rule
+// with fewer slots finds 0 in the others.
 //
 // Plan: one work item per chunk. A chunk belongs to one tensor, so its rates are constants of the
 // inner loop. An element's result does not depend on the partition into chunks. A functor on
@@ -41,8 +43,8 @@ struct RuleStep {
   Clipping clip;
   float factor;
   TensorRates rates;
-  KOKKOS_FUNCTION void operator()(float& w, float& g, SlotValues<slots>& slot) const {
-    (makes_direction ? g : w) = rule(w, factor * clip(g), slot, rates);
+  KOKKOS_FUNCTION void operator()(float& w, float& g, float& first, float& second) const {
+    (makes_direction ? g : w) = rule(w, factor * clip(g), first, second, rates);
   }
 };
 
@@ -51,7 +53,7 @@ struct StatisticStep {
   static constexpr int slots = 0;
   static constexpr unsigned reads = weights | gradients, writes = weights;
   float rate;
-  KOKKOS_FUNCTION void operator()(float& w, float& g, SlotValues<slots>&) const {
+  KOKKOS_FUNCTION void operator()(float& w, float& g, float&, float&) const {
     w = (1 - rate) * w + rate * g;
   }
 };
@@ -94,14 +96,17 @@ struct RuleChunk {
       const Clipping clipped = clip;
       const float factor = factor_of(decision);
       float* result = makes_direction ? gradient : weight;
-      SlotPointers<slots> arrays = {};
-      for (int slot = 0; slot < slots; ++slot) arrays[slot] = args.slots[slot] + chunk.offset;
+      float *slot1 = slots > 0 ? args.slots[0] + chunk.offset : nullptr,
+            *slot2 = slots > 1 ? args.slots[1] + chunk.offset : nullptr;
+      // The slots of an element are scalars: GCC vectorizes no loop whose body has arrays.
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) {
-        SlotValues<slots> values = {};
-        for (int slot = 0; slot < slots; ++slot) values[slot] = arrays[slot][i];
-        result[i] = local(weight[i], factor * clipped(gradient[i]), values, rates);
-        for (int slot = 0; slot < slots; ++slot) arrays[slot][i] = values[slot];
+        float first = 0, second = 0;
+        if constexpr (slots > 0) first = slot1[i];
+        if constexpr (slots > 1) second = slot2[i];
+        result[i] = local(weight[i], factor * clipped(gradient[i]), first, second, rates);
+        if constexpr (slots > 0) slot1[i] = first;
+        if constexpr (slots > 1) slot2[i] = second;
       }
     } else if constexpr (!makes_direction) {
       const float keep = 1 - rates.rate, take = rates.rate;

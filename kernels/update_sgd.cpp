@@ -15,10 +15,9 @@ struct SgdRule {
   static constexpr int slots = count;
   static constexpr Pass pass = Pass::whole;
   bool nesterov;
-  KOKKOS_FUNCTION float operator()(float w, float g, SlotValues<slots>& slot,
+  KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&,
                                    const TensorRates& rates) const {
     const float decayed = g + rates.weight_decay * w;
-    float& v = slot[0];
     v = rates.momentum * v + decayed;
     return w - rates.rate * (nesterov ? decayed + rates.momentum * v : v);
   }
