@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // AdamW (Loshchilov and Hutter 2019), in PyTorch's form.
-#include "rules.hpp"
+#include "trireme/optim/options.hpp"
 
 namespace trireme::optim {
 
-constinit const UpdateRule adamw{
+extern constinit const UpdateRule adamw{
     .word = "adamw",
     .slots = {"exp_avg", "exp_avg_sq"},
     .corrects_bias = true,

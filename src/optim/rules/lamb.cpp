@@ -2,11 +2,11 @@
 //
 // LAMB (You et al. 2020) with bias correction. Two passes: the trust ratio of a tensor depends on
 // the norm of the whole direction of its step.
-#include "rules.hpp"
+#include "trireme/optim/options.hpp"
 
 namespace trireme::optim {
 
-constinit const UpdateRule lamb{
+extern constinit const UpdateRule lamb{
     .word = "lamb",
     .scope = RuleScope::tensor_norm,
     .slots = {"exp_avg", "exp_avg_sq"},

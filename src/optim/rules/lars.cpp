@@ -2,11 +2,11 @@
 //
 // LARS (You et al. 2017): SGD with a rate for each tensor, from the norms of its weights and of its
 // gradient.
-#include "rules.hpp"
+#include "trireme/optim/options.hpp"
 
 namespace trireme::optim {
 
-constinit const UpdateRule lars{
+extern constinit const UpdateRule lars{
     .word = "lars",
     .scope = RuleScope::tensor_norm,
     .slots = {"momentum"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finds update rules by their words and keys.
-#include "rules.hpp"
+// The list of update rules.
+#include "trireme/optim/rule.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,11 @@
 
 namespace trireme::optim {
 
-std::span<const UpdateRule* const> rules() { return all_rules; }
+std::span<const UpdateRule* const> rules() {
+  extern const UpdateRule sgd, adamw, lars, lamb;
+  static constexpr const UpdateRule* all[] = {&sgd, &adamw, &lars, &lamb};
+  return all;
+}
 
 bool UpdateRule::has_key(std::string_view key) const {
   return std::ranges::find(keys, key) != keys.end();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SGD with momentum, in PyTorch's form. Weight decay is added to the gradient.
-#include "rules.hpp"
+#include "trireme/optim/options.hpp"
 
 namespace trireme::optim {
 
-constinit const UpdateRule sgd{
+extern constinit const UpdateRule sgd{
     .word = "sgd",
     .slots = {"momentum"},
     .slots_are_momentum = true,
