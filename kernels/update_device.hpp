@@ -116,7 +116,6 @@ template <class Element, class Group>
 KOKKOS_FUNCTION void walk_chunk(const Group& group, const Update& args, const FlatChunk& chunk,
                                 const Element& element) {
   ChunkStep<Element> step(args, chunk, element);
-  /// Processes one chunk by a team.
   walk_packs<chunk_lanes, 2>(group, step.head(), chunk.elements, step);
 }
 

@@ -95,7 +95,7 @@ THIRD_PARTY = [
 # Libraries that own kinds of something: for each, how its files name them, and the message. Other
 # libraries ask questions instead of naming a kind.
 #   words: a pattern of `files`, whose group is the word of a kind in decks
-#   types: a pattern of `files`, whose group is the type of its options
+#   types: a pattern of `files`, whose group is the type of its options; None: it has none
 #   removed: names that must not come back
 KINDS = {
     "model": {
@@ -109,7 +109,7 @@ KINDS = {
     "optim": {
         "files": "src/optim/rules/*.?pp",
         "words": r'\.word = "(\w+)"',
-        "types": r"^struct (\w+Options) ",
+        "types": None,
         "removed": ["OptimizerKind"],
         "message": "is an update rule, which src/optim alone names; ask the rule "
         "(include/trireme/optim/rule.hpp)",
@@ -196,7 +196,9 @@ def kinds_of(root, library):
     rule = KINDS[library]
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.glob(rule["files"])))
     words = set(re.findall(rule["words"], text))
-    types = set(re.findall(rule["types"], text, re.MULTILINE)) | set(rule["removed"])
+    types = set(rule["removed"])
+    if rule["types"]:
+        types |= set(re.findall(rule["types"], text, re.MULTILINE))
     code = rf"\b(?:{'|'.join(sorted(types))})\b"
     if not words:
         return re.compile(code), None

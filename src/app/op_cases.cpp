@@ -246,10 +246,9 @@ void add_updates(std::vector<OpCase>& cases, DType type, std::int64_t elements) 
                        return [&f, s, pass] { update(f.context, pass, {}, s); };
                      }});
   };
-  // A step along a direction, which reads no slots, moves its data as a copy does.
+  // A step along a direction moves its data as a copy does, so the pass before it is measured.
   for (const optim::UpdateRule* rule : optim::rules())
-    for (const ops::UpdatePass& pass : {rule->direction, rule->step})
-      if (pass.slots > 0) add(pass);
+    add(rule->direction.kernel != nullptr ? rule->direction : rule->step);
   constexpr std::int64_t row = 256;
   cases.push_back({"row_square_sums", [=](OpMemory& f) -> Work {
                      const Tensor flat = f.ones(DType::float32, {elements}),

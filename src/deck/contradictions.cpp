@@ -139,9 +139,13 @@ void check_plateau(const Deck& deck, Reader& reader) {
 /// Requires a schedule length if the run is limited by time, and a warmup no longer than it.
 void check_schedule(const Deck& deck, Reader& reader) {
   const optim::ScheduleOptions& schedule = deck.schedule;
-  if (const auto broken = optim::broken_length_rule(schedule, deck.run.stop)) {
-    if (!reader.any_wrong({"run.stop", "schedule.length", "schedule.kind"}))
-      reader.add_mistake(*broken);
+  if (deck.run.stop.is_time() && !schedule.length && schedule.has_end() &&
+      !reader.any_wrong({"run.stop", "schedule.length", "schedule.kind"})) {
+    reader.add_mistake(
+        "schedule.length",
+        fmt::format("missing; run.stop = \"{}\" is a time, so the schedule needs its "
+                    "own length, as in length = \"90 epochs\"",
+                    to_string(deck.run.stop)));
     return;
   }
   if (!schedule.warmup || reader.any_wrong({"run.stop", "schedule.length", "schedule.warmup",
@@ -154,9 +158,10 @@ void check_schedule(const Deck& deck, Reader& reader) {
                length = convert_duration(whole, deck, epochs);
     if (!warmup || !length) continue;
     if (const auto broken = optim::broken_warmup_rule(
-            *schedule.warmup, *warmup, *length, "",
+            fmt::format("\"{}\"", to_string(*schedule.warmup)), *warmup, *length,
             fmt::format("{} = \"{}\"", schedule.length ? "schedule.length" : "run, run.stop",
-                        to_string(whole))))
+                        to_string(whole)),
+            "that"))
       reader.add_mistake(*broken);
   }
 }

@@ -53,7 +53,9 @@ void update(Context& context, const UpdatePass& pass, const RuleNumbers& numbers
     return !flat.defined() ||
            (flat.dtype == DType::float32 && flat.elements() == state.weight.elements());
   };
-  TRIREME_EXPECT(fits(state.gradient) && std::ranges::all_of(state.slots, fits));
+  TRIREME_EXPECT(state.gradient.defined() && fits(state.gradient) &&
+                 std::ranges::all_of(state.slots, fits));
+  TRIREME_EXPECT(slots == pass.slots || (slots == 0 && pass.slots_optional));
   // Weights and gradients are read, one of them is written; slots are read and written.
   const double flat_bytes = float_bytes * static_cast<double>(state.elements) * (3 + 2 * slots);
   if (context.counts_only(

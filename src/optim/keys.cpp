@@ -25,32 +25,28 @@ using namespace keys;
 
 namespace {
 
-/// The texts of a key that belongs to some rules.
+/// The texts of a key that belongs to some rules, whose words they have.
 struct RuleKeyTexts {
   std::string meaning, condition;
 };
 
-/// Visits keys that belong to some rules. Their texts name these rules.
-class RuleKeys {
- public:
-  RuleKeys(Visitor& visitor, const UpdateRule& rule) : visitor_(visitor), rule_(rule) {}
-  /// `meaning`: as in Key, after the words of the rules.
-  void visit(const char* name, const char* meaning, const Field& field) {
-    static std::map<std::string, RuleKeyTexts> texts;  // as long as the program: Key points there
-    RuleKeyTexts& text = texts[name];
-    if (text.meaning.empty())
-      text = {fmt::format("{}: {}", rule_words(name, "", ", ", ", "), meaning),
-              "kind = " + rule_words(name, "\"", ", ", " or ")};
-    visitor_.field({name,
-                    text.meaning.c_str(),
-                    {rule_.has_key(name), text.condition.c_str(), "optimizer.kind"}},
-                   field);
-  }
-
- private:
-  Visitor& visitor_;
-  const UpdateRule& rule_;
-};
+/// Returns the texts of all such keys.
+const std::map<std::string, RuleKeyTexts>& rule_key_texts() {
+  static const std::map<std::string, RuleKeyTexts> all = [] {
+    std::map<std::string, RuleKeyTexts> texts;
+    for (const auto& [name, meaning] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"momentum", "sets the momentum, from 0 to below 1."},
+             {"nesterov", "uses Nesterov's form of momentum."},
+             {"trust_coefficient", "sets the factor of the trust ratio of each tensor."},
+             {"beta1", "sets the decay of the gradient's running mean, from 0 to below 1."},
+             {"beta2", "sets the decay of the squared gradient's running mean, from 0 to below 1."},
+             {"epsilon", "sets the number that is added to the denominator of an update."}})
+      texts[name] = {fmt::format("{}: {}", rule_words(name, "", ", ", ", "), meaning),
+                     "kind = " + rule_words(name, "\"", ", ", " or ")};
+    return texts;
+  }();
+  return all;
+}
 
 }  // namespace
 
@@ -69,22 +65,22 @@ void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& o
            "Applies weight decay to biases and norm parameters too.",
            {optimizer.weight_decay > 0, "weight_decay > 0", "optimizer.weight_decay"}},
           flag(optimizer.decay_all));
-  RuleKeys of_rules(v, *optimizer.rule);
+  const auto visit = [&](const char* name, const Field& field) {
+    const RuleKeyTexts& texts = rule_key_texts().at(name);
+    v.field({name,
+             texts.meaning.c_str(),
+             {optimizer.rule->has_key(name), texts.condition.c_str(), "optimizer.kind"}},
+            field);
+  };
   // schedule.momentum takes its place with one-cycle. While the deck is read the schedule is not
   // known yet: a contradiction refuses the key then.
-  of_rules.visit("momentum", "sets the momentum, from 0 to below 1.",
-                 left_out_if(schedule.varies_momentum(*optimizer.rule),
-                             real(optimizer.momentum, half_open(0, 1))));
-  of_rules.visit("nesterov", "uses Nesterov's form of momentum.", flag(optimizer.nesterov));
-  of_rules.visit("trust_coefficient", "sets the factor of the trust ratio of each tensor.",
-                 real(optimizer.trust_coefficient, above(0)));
-  of_rules.visit("beta1", "sets the decay of the gradient's running mean, from 0 to below 1.",
-                 real(optimizer.beta1, half_open(0, 1)));
-  of_rules.visit("beta2",
-                 "sets the decay of the squared gradient's running mean, from 0 to below 1.",
-                 real(optimizer.beta2, half_open(0, 1)));
-  of_rules.visit("epsilon", "sets the number that is added to the denominator of an update.",
-                 real(optimizer.epsilon, above(0)));
+  visit("momentum", left_out_if(schedule.varies_momentum(*optimizer.rule),
+                                real(optimizer.momentum, half_open(0, 1))));
+  visit("nesterov", flag(optimizer.nesterov));
+  visit("trust_coefficient", real(optimizer.trust_coefficient, above(0)));
+  visit("beta1", real(optimizer.beta1, half_open(0, 1)));
+  visit("beta2", real(optimizer.beta2, half_open(0, 1)));
+  visit("epsilon", real(optimizer.epsilon, above(0)));
   v.field({"clip_value",
            "Clips every element of the gradient to this magnitude, before clip_norm; 0 turns it "
            "off."},

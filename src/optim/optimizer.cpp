@@ -170,9 +170,10 @@ void Optimizer::make_chunks(const parallel::StateMemory& state) {
                auto next = all.begin();
                for (const parallel::ParameterShard::Window& window : shard.trained_windows()) {
                  std::vector<ops::FlatChunk> of_window = shard.chunks(window);
-                 std::ranges::stable_sort(of_window, {}, [&](const ops::FlatChunk& chunk) {
-                   return rule_of(chunk.tensor);
-                 });
+                 if (rules_.size() > 1)
+                   std::ranges::stable_sort(of_window, {}, [&](const ops::FlatChunk& chunk) {
+                     return rule_of(chunk.tensor);
+                   });
                  next = std::ranges::copy(of_window, next).out;
                }
              }};
@@ -282,7 +283,8 @@ void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const
                            .decision = decision_table_.view(stream)};
   for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
     const RuleOptions& options = rules_[rule].options;
-    const double momentum = rates.momentum.value_or(options.momentum);
+    const double momentum =
+        rule == 0 ? rates.momentum.value_or(options.momentum) : options.momentum;
     TRIREME_EXPECT(!options.rule->slots_are_momentum || momentum == 0 || slot_count(options) > 0);
     args.rules[rule] = {static_cast<float>(momentum), options.beta1, options.beta2};
   }

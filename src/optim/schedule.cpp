@@ -32,20 +32,11 @@ std::optional<std::string> broken_ramp_rule(const Duration& interval) {
       to_string(interval));
 }
 
-std::optional<BrokenRule> broken_length_rule(const ScheduleOptions& options, const Duration& stop) {
-  if (!stop.is_time() || options.length || !options.has_end()) return std::nullopt;
-  return BrokenRule{"schedule.length",
-                    fmt::format("missing; run.stop = \"{}\" is a time, so the schedule needs its "
-                                "own length, as in length = \"90 epochs\"",
-                                to_string(stop))};
-}
-
-std::optional<BrokenRule> broken_warmup_rule(const Duration& warmup, double steps, double total,
-                                             const std::string& is, const std::string& whole) {
-  if (steps <= total) return std::nullopt;
+std::optional<BrokenRule> broken_warmup_rule(const std::string& warmup, double length, double total,
+                                             const std::string& whole, const std::string& most) {
+  if (length <= total) return std::nullopt;
   return BrokenRule{"schedule.warmup",
-                    fmt::format("\"{}\"{} is longer than the {}; use that or less",
-                                to_string(warmup), is, whole)};
+                    fmt::format("{} is longer than the {}; use {} or less", warmup, whole, most)};
 }
 
 bool is_better_if_higher(std::string_view metric) { return metric == "top1"; }
@@ -100,11 +91,16 @@ std::int64_t steps_of_warmup(const ScheduleOptions& options, std::int64_t total_
   if (!options.warmup) return 0;
   const std::int64_t steps = schedule_steps("warmup", *options.warmup, scale);
   if (total_steps == 0) return steps;
-  const auto broken =
-      broken_warmup_rule(*options.warmup, static_cast<double>(steps),
-                         static_cast<double>(total_steps), " = " + counted(steps, "step", "steps"),
-                         fmt::format("schedule of {} (run.stop or schedule.length)",
-                                     counted(total_steps, "step", "steps")));
+  const std::string given = fmt::format("\"{}\"", to_string(*options.warmup)),
+                    of_steps = counted(steps, "step", "steps"),
+                    all = counted(total_steps, "step", "steps");
+  const auto broken = broken_warmup_rule(
+      options.warmup->unit == Duration::Unit::steps ? given : given + " = " + of_steps,
+      static_cast<double>(steps), static_cast<double>(total_steps),
+      fmt::format("schedule of {} (run.stop or schedule.length), so the full rate would never be "
+                  "reached",
+                  all),
+      fmt::format("\"{}\"", all));
   if (broken) throw InputError(fmt::format("{} = {}", broken->key, broken->message));
   return steps;
 }

@@ -114,13 +114,6 @@ std::vector<ops::FlatRow> ParameterShard::make_rows() const {
   return parallel::make_rows(runs);
 }
 
-std::int64_t ParameterShard::chunk_count(const Window& window, std::int64_t chunk_elements) const {
-  std::int64_t count = 0;
-  for (std::size_t number = window.range_begin; number < window.range_end; ++number)
-    count += chunk_count(tensor_ranges_[number], chunk_elements);
-  return count;
-}
-
 std::vector<ops::FlatChunk> ParameterShard::chunks(const Window& window,
                                                    std::int64_t chunk_elements) const {
   TRIREME_EXPECT(chunk_elements > 0);

@@ -30,7 +30,7 @@ std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
         "example warmup = \"5 epochs\" to [schedule]",
         factor, schedule.rate * factor));
   const std::int64_t largest = deck.batch.max_global();
-  if (const char* better = deck.optimizer.rule->rule_of_large_batches;
+  if (const optim::UpdateRule* better = deck.optimizer.rule->rule_of_large_batches;
       better != nullptr && schedule.scaling == optim::RateScaling::linear &&
       largest > max_linear_sgd_batch)
     warnings.push_back(
@@ -38,7 +38,7 @@ std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
                     "use optimizer.kind = \"{}\", or a smaller batch",
                     deck.batch.ramp.empty() ? fmt::format("batch.global = {}", largest)
                                             : fmt::format("batch.ramp reaches {} samples", largest),
-                    max_linear_sgd_batch, better));
+                    max_linear_sgd_batch, better->word));
   return warnings;
 }
 

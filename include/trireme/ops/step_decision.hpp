@@ -21,8 +21,8 @@ using kernels::TrustRatioTensor;
 
 /// Enqueues sums by tensor: each sum adds the values at its own list of indices.
 void sum_lists(Context&, const ListSums&);
-/// Enqueues the decision to apply or to skip the step, its clip factor and bias corrections, and
-/// the learning rate and momentum of each tensor.
+/// Enqueues the decision to apply or to skip the step, its clip factor, and the learning rate,
+/// momentum and bias corrections of each tensor.
 void decide_step(Context&, const DecideStepArgs&);
 /// Enqueues the trust ratios of LARS: one factor for each trusted tensor, from the norms of weight
 /// and gradient (formulas: docs/reference/numerics.md). The decision of the step must be enqueued

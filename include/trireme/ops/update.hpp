@@ -51,8 +51,9 @@ using kernels::RuleNumbers;
 struct UpdatePass {
   Op op = {};
   kernels::UpdateKernel* kernel = nullptr;
-  bool writes_weights = true;  ///< false: it writes the direction of the step over the gradient
-  int slots = 0;               ///< that it reads and writes, at most
+  bool writes_weights = true;   ///< false: it writes the direction of the step over the gradient
+  int slots = 0;                ///< that it reads and writes
+  bool slots_optional = false;  ///< it may have none
 };
 
 /// Enqueues one pass over a window (formulas: docs/reference/numerics.md). The kernels read the

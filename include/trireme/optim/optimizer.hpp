@@ -60,7 +60,8 @@ struct StepLoss {
 /// Learning rate and momentum of one update.
 struct StepRates {
   double learning_rate = 0;
-  std::optional<double> momentum = {};  ///< sgd, lars; none: that of the options
+  std::optional<double> momentum =
+      {};  ///< of rules with the key momentum; none: that of the options
 };
 
 /// Applies one update per step to the parts of the flat buffers that this rank owns, running

@@ -14,7 +14,7 @@ namespace trireme::optim {
 
 /// An update rule and its numbers.
 struct RuleOptions {
-  const UpdateRule* rule = rules().front();
+  const UpdateRule* rule = &optim::rule("sgd");
   double momentum = 0.9;
   bool nesterov = false;
   double trust_coefficient = 0.001;
@@ -29,13 +29,15 @@ struct ParameterGroup {
   double rate_ratio = 1;             ///< factor of the learning rate
   std::optional<double> decay = {};  ///< weight decay, in place of weight_decay and decay_all
   bool frozen = false;               ///< the weights keep their values
-  /// In place of the optimizer's own rule. No key of the deck sets it.
+  /// In place of the optimizer's own rule, with a momentum that no schedule varies. No key of the
+  /// deck sets it.
   std::optional<RuleOptions> rule = {};
   bool operator==(const ParameterGroup&) const = default;
 };
 
 /// The deck's table [optimizer] (docs/reference/deck.md).
 struct OptimizerOptions : RuleOptions {
+  bool operator==(const OptimizerOptions&) const = delete;
   double weight_decay = 0;
   bool decay_all = false;
   double clip_value = 0;  ///< maximum magnitude of an element of the gradient; 0: no clipping
@@ -75,7 +77,7 @@ struct PlateauOptions {
   std::int64_t cooldown = 0;    ///< evaluations after a reduction that do not count
 };
 
-/// The deck's table [schedule]. The kinds that a key belongs to are in src/deck/tables.cpp.
+/// The deck's table [schedule]. The kinds that a key belongs to are in src/optim/keys.cpp.
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::cosine;
   double rate = 0.1;

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,11 +18,11 @@ struct RuleOptions;
 enum class RuleScope : std::uint8_t {
   element,      ///< nothing
   tensor_norm,  ///< norms of its whole tensor, which may be spread over ranks
-  matrix        ///< its whole tensor: sharding leaves tensors whole
+  matrix        ///< its whole tensor: sharding leaves tensors whole, a tensor group splits them
 };
 
 /// A rule by which weights follow from gradients: one constant in a file of its own in
-/// src/optim/rules, the only place that knows its word.
+/// src/optim/rules. Other libraries do not name it; they ask it.
 ///
 /// `Optimizer` does everything around it: norms, clipping, loss scale, steps that are not applied,
 /// sharded and offloaded buffers, the average and the working weights.
@@ -31,7 +30,7 @@ struct UpdateRule {
   /// The value of optimizer.kind.
   const char* word;
   RuleScope scope = RuleScope::element;
-  /// Names of its state in checkpoints (docs/reference/tensor_names.md); null: no further slot.
+  /// Names of its state in checkpoints (docs/reference/files.md); null: no further slot.
   std::array<const char*, kernels::max_slots> slots = {};
   /// It has no slots if momentum = 0.
   bool slots_are_momentum = false;
@@ -41,8 +40,8 @@ struct UpdateRule {
   /// beta2, epsilon.
   std::array<std::string_view, 4> keys = {};
   /// A larger batch than 8,192 with a linearly scaled rate costs accuracy (Goyal et al. 2017): the
-  /// word of the rule for such batches. Null: none.
-  const char* rule_of_large_batches = nullptr;
+  /// rule for such batches. Null: none.
+  const UpdateRule* rule_of_large_batches = nullptr;
   /// With scope tensor_norm: enqueues the trust ratios of tensors, from norms of the weights and of
   /// the gradients, or of the directions if there is a pass that makes them.
   void (*trust)(ops::Context&, const RuleOptions&, const ops::TrustRatioArgs&) = nullptr;

@@ -17,20 +17,17 @@ namespace trireme::optim {
 /// root. Both batches are positive.
 double rate_scale(RateScaling scaling, std::int64_t global_batch, std::int64_t base_batch);
 
-// The rules of [schedule] that need other tables too. The deck checks them as far as it can before
-// it knows the dataset, Schedule completely. They return none if the rule holds.
+// Rules of [schedule] that the deck checks as far as it can before it knows the dataset, and
+// Schedule completely. They return none if the rule holds.
 
 /// Returns why an interval of the schedule (every, period) cannot be used with batch.ramp. The
 /// callers put the key in front.
 std::optional<std::string> broken_ramp_rule(const Duration& interval);
-/// Returns the broken rule that a run which stops at a time needs the length of a schedule with an
-/// end.
-std::optional<BrokenRule> broken_length_rule(const ScheduleOptions& options, const Duration& stop);
-/// Returns the broken rule that the warm-up is not longer than the whole schedule. `steps`,
-/// `total`: both in the same unit, of any kind. `is`, `whole`: what the message says of them, as in
-/// " = 42 steps" and "run, run.stop = \"10 epochs\"".
-std::optional<BrokenRule> broken_warmup_rule(const Duration& warmup, double steps, double total,
-                                             const std::string& is, const std::string& whole);
+/// Returns the broken rule that the warm-up is not longer than the whole schedule. `length`,
+/// `total`: both in the same unit, of any kind. The texts describe the warm-up, the schedule, and
+/// the longest warm-up.
+std::optional<BrokenRule> broken_warmup_rule(const std::string& warmup, double length, double total,
+                                             const std::string& whole, const std::string& most);
 
 /// Returns whether a model is better if this metric ("loss", "top1", "perplexity") is higher.
 bool is_better_if_higher(std::string_view metric);

@@ -132,6 +132,7 @@ class GradientReducer {
     return options_.delayed ? step_sums_[current_sum_].description : ReducedGradient{false, true};
   }
   /// Returns its elements, in the layout of the store's owned().
+  const Tensor& pending_gradient() const { return step_sums_[current_sum_].reduced; }
   /// Adds a pending sum, which must be complete, to the state that a checkpoint holds.
   void add_state(StateList& list) const {
     if (pending().exists)
@@ -139,7 +140,6 @@ class GradientReducer {
                       .flat = pending_gradient(),
                       .tensors = StateEntry::Tensors::trained});
   }
-  const Tensor& pending_gradient() const { return step_sums_[current_sum_].reduced; }
   /// Restores a pending sum after a restart (with `delayed`): the next finish() returns it. The
   /// caller reads its elements into pending_gradient(). No sum may be under way.
   void set_pending(const ReducedGradient& sum);

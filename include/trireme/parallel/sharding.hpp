@@ -99,9 +99,7 @@ class ParameterShard {
   /// weights.
   std::vector<ops::FlatChunk> chunks(const Window& window,
                                      std::int64_t chunk_elements = kernel_chunk_elements) const;
-  /// Returns the number of these pieces, of a window or of a range of one.
-  std::int64_t chunk_count(const Window& window,
-                           std::int64_t chunk_elements = kernel_chunk_elements) const;
+  /// Returns the number of these pieces in a range of a window.
   static std::int64_t chunk_count(const TensorRange& range,
                                   std::int64_t chunk_elements = kernel_chunk_elements) {
     return (range.elements + chunk_elements - 1) / chunk_elements;

@@ -337,11 +337,13 @@ TEST(Layout, AWarmUpLongerThanTheScheduleIsRefused) {
   options.run.stop = {1, Duration::Unit::epochs};
   options.schedule.warmup = Duration{42, Duration::Unit::steps};
   expect_says(options.refusal(1),
-              "schedule.warmup = \"42 steps\" = 42 steps is longer than the schedule of 41 steps");
+              "schedule.warmup = \"42 steps\" is longer than the schedule of 41 steps (run.stop or "
+              "schedule.length), so the full rate would never be reached; use \"41 steps\" or "
+              "less");
   options.run.stop = {1, Duration::Unit::steps};
   options.schedule.warmup = Duration{25, Duration::Unit::samples};
   expect_says(options.refusal(1),
-              "longer than the schedule of 1 step (run.stop or schedule.length); use that or less");
+              "schedule.warmup = \"25 samples\" = 2 steps is longer than the schedule of 1 step");
 }
 
 std::string dataset_refusal(const model::ModelOptions& model, const data::DatasetInfo& info) {
