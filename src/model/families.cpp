@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trireme/base/text.hpp"
 #include "trireme/model/keys.hpp"
@@ -139,7 +140,9 @@ void visit_keys(Visitor& v, ModelOptions& options) {
   const auto select = [&options](std::size_t chosen) {
     if (families()[chosen] != &family_of(options)) options = ModelOptions(*families()[chosen]);
   };
-  v.field({"kind", "Selects the kind of model."}, keys::choice_of(std::move(words), index, select));
+  static const std::string meaning =
+      fmt::format("Selects the kind of model: {}.", fmt::join(words, ", "));
+  v.field({"kind", meaning.c_str()}, keys::choice_of(std::move(words), index, select));
   const Family& chosen = family_of(options);
   std::map<std::string, const Family*> visited;
   const auto visit = [&](const Family& family, ModelOptions& of_family) {
