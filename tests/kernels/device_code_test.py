@@ -272,11 +272,7 @@ TABLE = [
     ),
     demand(r"^OnTeamGroup<Cuda,RuleChunk<LambDirection,NoClip>>$", 80, LDG_E_128=12, STG_E_128=9),
     demand(
-        r"^OnTeamGroup<Cuda,RuleChunk<LambStep,NoClip>>$",
-        64,
-        LDG_E_128=6,
-        STG_E_128=3,
-        STG_E_64=3,
+        r"^OnTeamGroup<Cuda,RuleChunk<LambStep,NoClip>>$", 64, LDG_E_128=6, STG_E_128=3, STG_E_64=3
     ),
     demand(r"^OnTeamGroup<Cuda,EmaChunk>$", 40, LDG_E_128=6, STG_E_128=3),
     demand(r"^OnTeamGroup<Cuda,RowSquareSumByTeam<NoClip>>$", 64, LDG_E_128=4),
