@@ -83,7 +83,7 @@ struct UpdateFixture {
   void run_ema(double decay) { ops::update_ema(fixture.context, decay, placed(), state.slots[0]); }
 };
 
-constexpr ops::UpdatePass sgd{ops::Op::of_rule("update_sgd"), kernels::update_sgd, true, 1},
+constexpr ops::UpdatePass sgd{ops::Op::of_rule("update_sgd"), kernels::update_sgd, true, 1, true},
     lars{ops::Op::of_rule("update_lars"), kernels::update_lars, true, 1},
     adamw{ops::Op::of_rule("update_adamw"), kernels::update_adamw, true, 2},
     lamb_direction{ops::Op::of_rule("lamb_direction"), kernels::lamb_direction, false, 2},
