@@ -7,8 +7,8 @@
 //
 //   static constexpr int slots = 2;
 //   static constexpr Pass pass = Pass::whole;
-//   float operator()(float w, float g, float& first, float& second, const TensorRates& rates)
-//   const;
+//   float operator()(float w, float g, float& first, float& second,
+//                    const TensorRates& rates) const;
 //
 // It updates its slots in place and returns the new weight, or the direction of the step. A rule
 // with fewer slots finds 0 in the others.
@@ -25,7 +25,7 @@
 
 namespace trireme::kernels {
 
-/// What a pass makes of a gradient.
+/// The result of a pass over a gradient.
 enum class Pass : std::uint8_t {
   whole,           ///< the new weight, from the clipped and scaled gradient
   direction,       ///< the direction of the step, which takes the place of the gradient

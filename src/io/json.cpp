@@ -151,10 +151,10 @@ class PlainScan {
     return true;
   }
 
-  bool take(std::size_t bytes, std::string_view& value) {
-    value = rest_.substr(0, bytes);
-    rest_.remove_prefix(bytes);
-    return true;
+  std::string_view take_bytes(std::size_t count) {
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
   }
 
   /// Takes a text and the quote after it.
@@ -162,18 +162,22 @@ class PlainScan {
     std::size_t bytes = 0;
     for (; bytes < rest_.size() && rest_[bytes] != '"'; ++bytes)
       if (rest_[bytes] < ' ' || rest_[bytes] > '~' || rest_[bytes] == '\\') return false;
-    return take(bytes, value) && take('"');
+    value = take_bytes(bytes);
+    return take('"');
   }
 
   /// Takes a number, true, false or null.
   bool word(std::string_view& value) {
     skip_blanks();
     for (const std::string_view name : {"true", "false", "null"})
-      if (rest_.starts_with(name)) return take(name.size(), value);
+      if (rest_.starts_with(name)) {
+        value = take_bytes(name.size());
+        return true;
+      }
     double number = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), number);
     if (error != std::errc()) return false;
-    take(static_cast<std::size_t>(end - rest_.data()), value);
+    value = take_bytes(static_cast<std::size_t>(end - rest_.data()));
     // JSON has neither 01 nor .5 nor 1. nor inf.
     const std::size_t first = value.starts_with('-') ? 1 : 0, point = value.find('.');
     const auto is_digit = [&](std::size_t at) {

@@ -69,13 +69,14 @@ std::int64_t max_tensor_size(const ModelOptions& options) {
 std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::int64_t tensor,
                                             const KeyNotes& notes) {
   if (tensor == 1) return std::nullopt;
-  if (!family_of(options).splits_by_tensor())
+  const std::vector<Extent> extents = family_of(options).split_extents(options);
+  if (extents.empty())
     return BrokenRule{
         "parallel.tensor",
         fmt::format("{} splits the layers of model.{} only, not those of image models; use "
                     "tensor = 1 with more data ranks or stages",
                     tensor, kinds_with(&Family::splits_by_tensor))};
-  for (const auto& [key, extent] : family_of(options).split_extents(options)) {
+  for (const auto& [key, extent] : extents) {
     if (extent % tensor == 0) continue;
     return BrokenRule{"parallel.tensor",
                       fmt::format("{} does not divide {} = {}{} (each rank of a "
@@ -158,8 +159,11 @@ void visit_keys(Visitor& v, ModelOptions& options) {
     family.visit(pass, of_family);
   };
   visit(chosen, options);
-  for (const Family* family : families())
-    if (ModelOptions other(*family); family != &chosen) visit(*family, other);
+  for (const Family* family : families()) {
+    if (family == &chosen) continue;
+    ModelOptions others(*family);
+    visit(*family, others);
+  }
 }
 
 void check_keys(const ModelOptions& options, Reader& reader) {

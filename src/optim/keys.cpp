@@ -41,8 +41,8 @@ const std::map<std::string, RuleKeyTexts>& rule_key_texts() {
              {"beta1", "sets the decay of the gradient's running mean, from 0 to below 1."},
              {"beta2", "sets the decay of the squared gradient's running mean, from 0 to below 1."},
              {"epsilon", "sets the number that is added to the denominator of an update."}})
-      texts[name] = {fmt::format("{}: {}", rule_words(name, "", ", ", ", "), meaning),
-                     "kind = " + rule_words(name, "\"", ", ", " or ")};
+      texts[name] = {fmt::format("{}: {}", rule_words(name, "", ", "), meaning),
+                     "kind = " + rule_words(name, "\"")};
     return texts;
   }();
   return all;
@@ -52,8 +52,7 @@ const std::map<std::string, RuleKeyTexts>& rule_key_texts() {
 
 void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& optimizer) {
   v.table("optimizer");
-  static const std::string meaning =
-      fmt::format("Selects the optimizer: {}.", rule_words("", "", ", ", " or "));
+  static const std::string meaning = fmt::format("Selects the optimizer: {}.", rule_words(""));
   std::vector<std::pair<std::string, const UpdateRule*>> words;
   for (const UpdateRule* rule : rules()) words.emplace_back(rule->word, rule);
   v.field({"kind", meaning.c_str()}, choice<const UpdateRule*>(optimizer.rule, std::move(words)));
@@ -195,8 +194,8 @@ void visit_keys(Visitor& v, const UpdateRule& rule, ScheduleOptions& schedule) {
   static const RuleKeyTexts momentum{
       fmt::format("one-cycle with {}: sets the momentum at the peak and at both ends, in place of "
                   "optimizer.momentum.",
-                  rule_words("momentum", "", ", ", " or ")),
-      "kind = \"one-cycle\" with optimizer.kind = " + rule_words("momentum", "\"", ", ", " or ")};
+                  rule_words("momentum")),
+      "kind = \"one-cycle\" with optimizer.kind = " + rule_words("momentum", "\"")};
   v.field({"momentum",
            momentum.meaning.c_str(),
            {schedule.varies_momentum(rule), momentum.condition.c_str(),

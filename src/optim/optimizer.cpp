@@ -313,8 +313,9 @@ void Optimizer::set_trust_ratios(ops::Context& context, bool from_directions) {
 /// before a window and back after it. If weights are written, the moving average follows in the
 /// same window.
 void Optimizer::run_passes(ops::Context& context, ops::UpdatePass UpdateRule::* pass,
-                           bool writes_weights, float gradient_limit) {
+                           float gradient_limit) {
   const Stream& stream = context.stream();
+  const bool writes_weights = pass == &UpdateRule::step;
   std::size_t slots = 0;
   for (const RuleUse& use : rules_)
     if ((use.options.rule->*pass).slots > 0) slots = std::max(slots, slot_count(use.options));
@@ -373,12 +374,12 @@ void Optimizer::begin_update(ops::Context& context, const StepRates& rates, cons
   if (measures || has_trust_ratios()) weight_squares_->measure(context, store_.master_buffer());
   set_trust_ratios(context, false);
   if (std::ranges::any_of(rules_, makes_directions, &RuleUse::options)) {
-    run_passes(context, &UpdateRule::direction, false, limit);
+    run_passes(context, &UpdateRule::direction, limit);
     gradient_squares_.measure(context, store_.flat_gradient());
     set_trust_ratios(context, true);
   }
   // 3. The update.
-  run_passes(context, &UpdateRule::step, true, limit);
+  run_passes(context, &UpdateRule::step, limit);
   if (measures) {
     tensor_norms_->copy(context, TensorNorms::Kind::weight, *weight_squares_);
     tensor_norms_->finish(context);

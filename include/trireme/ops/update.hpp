@@ -25,8 +25,8 @@ using kernels::FlatChunk;
 using kernels::StepDecision;
 using kernels::TensorRates;
 
-/// What an update reads and writes, one window of the flat buffers at a time. All but `working` are
-/// float32 [elements of the window].
+/// The buffers and tables of an update, for one window of the flat buffers. All tensors but
+/// `working` are float32 [elements of the window].
 struct WindowState {
   Tensor weight, gradient;
   /// State of the rule; undefined where it has none.

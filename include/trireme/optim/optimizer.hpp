@@ -168,8 +168,7 @@ class Optimizer {
   std::size_t rule_index(const parallel::ParameterSpec& spec) const;
   bool has_trust_ratios() const;
   void set_trust_ratios(ops::Context& context, bool from_directions);
-  void run_passes(ops::Context& context, ops::UpdatePass UpdateRule::* pass, bool writes_weights,
-                  float gradient_limit);
+  void run_passes(ops::Context& context, ops::UpdatePass UpdateRule::* pass, float gradient_limit);
   float gradient_limit(const StepLoss& loss) const;
   void copy_to_ema(ops::Context& context,
                    std::span<const parallel::ParameterShard::Window> windows);

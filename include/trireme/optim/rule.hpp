@@ -14,7 +14,7 @@ namespace trireme::optim {
 
 struct RuleOptions;
 
-/// What the update of an element depends on, besides itself.
+/// The values beside an element itself on which its update depends.
 enum class RuleScope : std::uint8_t {
   element,      ///< nothing
   tensor_norm,  ///< norms of its whole tensor, which may be spread over ranks
@@ -57,9 +57,9 @@ struct UpdateRule {
 std::span<const UpdateRule* const> rules();
 /// Returns the rule of this word, which must exist.
 const UpdateRule& rule(std::string_view word);
-/// Returns the words of the rules that have a key; of all rules for "". `quote` stands around each,
-/// `separator` between them, and `last` before the last one, as in `"sgd" or "lars"`.
-std::string rule_words(std::string_view key, std::string_view quote, std::string_view separator,
-                       std::string_view last);
+/// Returns the words of the rules that have a key, with commas between them; of all rules for "".
+/// `quote` stands around each, and `last` in front of the last one, as in `"sgd" or "lars"`.
+std::string rule_words(std::string_view key, std::string_view quote = "",
+                       std::string_view last = " or ");
 
 }  // namespace trireme::optim
