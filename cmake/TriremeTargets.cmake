@@ -36,8 +36,9 @@ endif()
 # trireme_library(NAME SOURCES ... [PUBLIC targets...] [PRIVATE targets...])
 #
 # Defines one library for each folder, with the target trireme::NAME. Headers are in
-# include/trireme/NAME. The linked targets are its dependencies, which scripts/check_layers.py
-# checks. Libraries are static; in a stage those that the kernel tests share are not.
+# include/trireme/NAME, private ones in src/NAME (included as "NAME/topic/header.hpp"). The linked
+# targets are its dependencies, which scripts/check_layers.py checks. Libraries are static; in a
+# stage those that the kernel tests share are not.
 set(shared_in_stage base device tensor kernels ops)
 function(trireme_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
@@ -48,7 +49,9 @@ function(trireme_library name)
     add_library(trireme_${name} STATIC ${ARG_SOURCES})
   endif()
   add_library(trireme::${name} ALIAS trireme_${name})
-  target_include_directories(trireme_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR PARENT_PATH sources)
+  target_include_directories(trireme_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
+    PRIVATE ${sources})
   target_link_libraries(trireme_${name} PUBLIC ${ARG_PUBLIC} PRIVATE trireme_flags ${ARG_PRIVATE})
 endfunction()
 
@@ -96,7 +99,8 @@ function(trireme_test name)
     # Their fixture (tests/kernels/reference.hpp) calls kernels.
     list(APPEND ARG_LINK trireme::kernels)
   endif()
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests
+    ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gmock)
   # Tests spend their time in the libraries; less optimization of their own code compiles faster.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)

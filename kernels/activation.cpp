@@ -9,8 +9,8 @@
 
 #include "trireme/kernels/activation.hpp"
 
-#include "elements.hpp"
-#include "vector_math.hpp"
+#include "kernels/space/elements.hpp"
+#include "kernels/space/vector_math.hpp"
 
 namespace trireme::kernels {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Attention in tiles (Dao et al. 2022, algorithm 1), forward and backward, in float32
 // arithmetic. Called by src/ops/cuda/attention.cpp if cuDNN has no graph for the shape; the CPU has
-// its own code (src/ops/cpu/attention_forward.cpp).
+// its own code (src/ops/cpu/attention/attention_forward.cpp).
 // Forward: a team owns a tile of queries and loops over the tiles of keys that they see, with the
 // running maximum and sum of each row:
 //
@@ -23,7 +23,7 @@
 #include "trireme/kernels/attention.hpp"
 
 #include "attention_tiles.hpp"
-#include "row_group.hpp"
+#include "kernels/space/row_group.hpp"
 
 namespace trireme::kernels {
 namespace {

@@ -7,10 +7,10 @@
 
 #include <cmath>
 
-#include "launch.hpp"
+#include "kernels/space/launch.hpp"
+#include "kernels/space/vector_math.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/kernels/attention.hpp"
-#include "vector_math.hpp"
 
 namespace trireme::kernels {
 

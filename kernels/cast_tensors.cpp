@@ -9,8 +9,8 @@
 
 #include <type_traits>
 
-#include "execution_space.hpp"
-#include "pack_walk.hpp"
+#include "kernels/space/execution_space.hpp"
+#include "kernels/space/pack_walk.hpp"
 
 namespace trireme::kernels {
 namespace {

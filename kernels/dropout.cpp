@@ -14,7 +14,7 @@
 #include <cmath>
 
 #include "dropout_mask.hpp"
-#include "packed_rows.hpp"
+#include "kernels/space/packed_rows.hpp"
 
 namespace trireme::kernels {
 namespace {

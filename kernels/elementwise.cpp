@@ -12,7 +12,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "elements.hpp"
+#include "kernels/space/elements.hpp"
 
 namespace trireme::kernels {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "trireme/kernels/embedding.hpp"
 
-#include "elements.hpp"
+#include "kernels/space/elements.hpp"
 
 namespace trireme::kernels {
 namespace {

@@ -15,9 +15,9 @@
 
 #include <cmath>
 
-#include "elements.hpp"
-#include "norm_slab.hpp"
-#include "row_group.hpp"
+#include "kernels/norm/norm_slab.hpp"
+#include "kernels/space/elements.hpp"
+#include "kernels/space/row_group.hpp"
 
 namespace trireme::kernels {
 namespace {

@@ -13,7 +13,7 @@
 
 #include <cmath>
 
-#include "elements.hpp"
+#include "kernels/space/elements.hpp"
 
 namespace trireme::kernels {
 namespace {

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "packed_rows.hpp"
+#include "kernels/space/packed_rows.hpp"
 
 namespace trireme::kernels {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <tuple>
 
-#include "elements.hpp"
+#include "kernels/space/elements.hpp"
 #include "trireme/kernels/pooling.hpp"
 
 namespace trireme::kernels {

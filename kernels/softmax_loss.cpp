@@ -20,7 +20,7 @@
 
 #include "trireme/kernels/softmax_loss.hpp"
 
-#include "block_group.hpp"
+#include "kernels/space/block_group.hpp"
 #include "softmax_row.hpp"
 
 namespace trireme::kernels {

@@ -11,8 +11,8 @@
 
 #include <cfloat>
 
-#include "pack_walk.hpp"
-#include "vector_math.hpp"
+#include "kernels/space/pack_walk.hpp"
+#include "kernels/space/vector_math.hpp"
 
 namespace trireme::kernels {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "command_line.hpp"
+#include "app/command_line/command_line.hpp"
 
 namespace trireme::app {
 

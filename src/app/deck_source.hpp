@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "command_line.hpp"
+#include "app/command_line/command_line.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/comm/environment.hpp"

@@ -16,7 +16,7 @@
 #include "trireme/base/host.hpp"
 #include "trireme/base/message_text.hpp"
 #include "trireme/comm/environment.hpp"
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 
 namespace {
 

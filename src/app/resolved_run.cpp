@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
-#include "assumed_data.hpp"
+#include "app/check/assumed_data.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/data/label_meaning.hpp"
-#include "trireme/train/run.hpp"
+#include "trireme/data/labels/label_meaning.hpp"
+#include "trireme/train/run/run.hpp"
 
 namespace trireme::app {
 namespace {

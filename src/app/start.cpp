@@ -5,7 +5,7 @@
 //
 // The dynamic loader takes 1 to 8 ms for the libraries of libexec/trireme before a handler can be
 // installed, and a signal at that time would kill the rank. Handlers are lost at an exec; blocked
-// signals are not: they wait until src/train/stop_request.cpp has installed the handlers and
+// signals are not: they wait until src/train/run/stop_request.cpp has installed the handlers and
 // unblocks them. This program is static where the system has static libraries. Arguments,
 // environment and descriptors are left as they are.
 //

@@ -10,7 +10,7 @@
 #include "read_back.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5/hdf5.hpp"
 
 namespace trireme::checkpoint {
 

@@ -31,7 +31,7 @@
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/io/damaged_file.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 #include "trireme/io/json.hpp"
 #include "trireme/io/run_names.hpp"
 #include "trireme/io/seal.hpp"

@@ -22,7 +22,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/verify.hpp"
-#include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.hpp"
-#include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5/hdf5.hpp"
 #include "trireme/parallel/parameter.hpp"
 
 namespace trireme::checkpoint {

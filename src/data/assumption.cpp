@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "channel_order.hpp"
-#include "shard_limits.hpp"
+#include "data/shards/shard_limits.hpp"
+#include "data/sources/channel_order.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 

@@ -14,9 +14,9 @@
 #include <mutex>
 #include <numeric>
 
-#include "image_operation.hpp"
-#include "shard_kind.hpp"
-#include "stored_rows.hpp"
+#include "data/images/image_operation.hpp"
+#include "data/shards/shard_kind.hpp"
+#include "data/shards/stored_rows.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/io/hash.hpp"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "augment_fields.hpp"
+#include "data/images/augment_fields.hpp"
 
 namespace trireme::data {
 

@@ -33,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-#include "block_comparison.hpp"
+#include "data/shards/block_comparison.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"

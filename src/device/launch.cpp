@@ -5,8 +5,8 @@
 //
 // Order of events: LaunchSection calls begin_section(); launch() calls record() for each call; an
 // event, copy or wait calls flush(), which submits the list; LaunchSection::end() submits the
-// last one. train/step_pipeline.cpp opens the sections of a step. Graphs save launch overhead on
-// the host: one call replaces dozens.
+// last one. train/step/step_pipeline.cpp opens the sections of a step. Graphs save launch overhead
+// on the host: one call replaces dozens.
 
 #include "trireme/device/launch.hpp"
 

@@ -3,8 +3,8 @@
 // Loads NVML at run time and reads power, temperature, clock and utilization of one GPU.
 //
 // The constructor opens the library, looks up its functions, initializes it and finds the GPU by
-// its PCI bus id. Any failure is stored as text and leaves the object empty. train/recorder.cpp
-// reads the sensors for metrics.jsonl.
+// its PCI bus id. Any failure is stored as text and leaves the object empty.
+// train/records/recorder.cpp reads the sensors for metrics.jsonl.
 
 #include "trireme/device/telemetry.hpp"
 

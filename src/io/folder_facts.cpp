@@ -27,7 +27,7 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5/hdf5.hpp"
 
 namespace trireme::io {
 namespace {

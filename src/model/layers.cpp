@@ -4,7 +4,7 @@
 //
 // Each forward allocates its output from the pass, enqueues one operation and saves what backward
 // pops. Blocks in resnet.cpp and mlp.cpp call them.
-#include "trireme/model/layers.hpp"
+#include "layers.hpp"
 
 #include <cmath>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/monitor/crc32c.hpp"
+#include "crc32c.hpp"
 
 #include <array>
 

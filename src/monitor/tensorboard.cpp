@@ -5,7 +5,7 @@
 //
 // A record is: length (8 bytes), masked CRC of the length (4), payload, masked CRC of the payload
 // (4). The payload is an Event message. The constructor writes the version event;
-// train/recorder.cpp calls write_scalar() for each curve and step.
+// train/records/recorder.cpp calls write_scalar() for each curve and step.
 
 #include "trireme/monitor/tensorboard.hpp"
 
@@ -15,10 +15,10 @@
 #include <system_error>
 
 #include "append_file.hpp"
+#include "crc32c.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/host.hpp"
-#include "trireme/monitor/crc32c.hpp"
 
 namespace trireme::monitor {
 namespace {

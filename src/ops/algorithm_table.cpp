@@ -3,7 +3,7 @@
 // The text form of the table of algorithms (algorithms.txt).
 //
 // The first line names the format. The others have a checksum, a problem and an algorithm, with
-// tabs between them. train/algorithm_file.cpp reads it before the first step and writes it with
+// tabs between them. train/run/algorithm_file.cpp reads it before the first step and writes it with
 // checkpoints.
 
 #include "trireme/ops/algorithm_table.hpp"

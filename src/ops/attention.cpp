@@ -5,10 +5,10 @@
 
 #include "trireme/ops/attention.hpp"
 
-#include "cpu/attention.hpp"
 #include "cpu/launch.hpp"
 #include "cuda/attention.hpp"
-#include "raw_pointer.hpp"
+#include "ops/cpu/attention/attention.hpp"
+#include "ops/dispatch/raw_pointer.hpp"
 #include "trireme/ops/element_type.hpp"
 #include "trireme/ops/elementwise.hpp"
 

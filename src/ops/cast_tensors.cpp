@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <array>
 
-#include "counting_pause.hpp"
+#include "ops/dispatch/counting_pause.hpp"
 #include "trireme/kernels/cast_tensors.hpp"
 #include "trireme/ops/element_type.hpp"
 #include "trireme/ops/elementwise.hpp"

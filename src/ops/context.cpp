@@ -5,7 +5,7 @@
 
 #include "trireme/ops/context.hpp"
 
-#include "backend.hpp"
+#include "ops/dispatch/backend.hpp"
 
 namespace trireme::ops {
 

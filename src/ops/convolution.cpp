@@ -5,13 +5,13 @@
 
 #include "trireme/ops/convolution.hpp"
 
-#include "counting_pause.hpp"
 #include "cpu/convolution.hpp"
 #include "cpu/im2col.hpp"
 #include "cpu/launch.hpp"
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
-#include "operand.hpp"
+#include "ops/dispatch/counting_pause.hpp"
+#include "ops/dispatch/operand.hpp"
 #include "trireme/ops/element_type.hpp"
 #include "trireme/ops/elementwise.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "trireme/ops/dropout.hpp"
 
-#include "raw_pointer.hpp"
+#include "ops/dispatch/raw_pointer.hpp"
 #include "trireme/kernels/dropout.hpp"
 #include "trireme/ops/element_type.hpp"
 

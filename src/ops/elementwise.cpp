@@ -7,7 +7,7 @@
 
 #include <type_traits>
 
-#include "launch_cast.hpp"
+#include "ops/dispatch/launch_cast.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/kernels/elementwise.hpp"
 #include "trireme/kernels/pooling.hpp"

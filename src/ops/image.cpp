@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "raw_pointer.hpp"
+#include "ops/dispatch/raw_pointer.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/kernels/image.hpp"
+#include "trireme/kernels/image/image.hpp"
 #include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {

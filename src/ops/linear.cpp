@@ -14,7 +14,7 @@
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
 #include "float8.hpp"
-#include "operand.hpp"
+#include "ops/dispatch/operand.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/element_type.hpp"

@@ -11,7 +11,7 @@
 #include "trireme/ops/normalization.hpp"
 
 #include "trireme/base/check.hpp"
-#include "trireme/kernels/normalization.hpp"
+#include "trireme/kernels/norm/normalization.hpp"
 #include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {

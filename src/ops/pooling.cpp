@@ -4,7 +4,7 @@
 
 #include "trireme/ops/pooling.hpp"
 
-#include "operand.hpp"
+#include "ops/dispatch/operand.hpp"
 #include "trireme/kernels/pooling.hpp"
 #include "trireme/ops/element_type.hpp"
 

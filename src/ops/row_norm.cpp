@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/ops/row_norm.hpp"
 
-#include "trireme/kernels/row_norm.hpp"
+#include "trireme/kernels/norm/row_norm.hpp"
 #include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {

@@ -5,7 +5,7 @@
 
 #include "trireme/ops/softmax_loss.hpp"
 
-#include "operand.hpp"
+#include "ops/dispatch/operand.hpp"
 #include "trireme/kernels/softmax_loss.hpp"
 #include "trireme/ops/element_type.hpp"
 

@@ -97,19 +97,31 @@ void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& o
           parameter_groups(optimizer.groups));
 }
 
-void visit_keys(Visitor& v, const UpdateRule& rule, ScheduleOptions& schedule) {
-  v.table("schedule");
-  v.field({"kind",
-           "Selects the course of the learning rate: constant, cosine, step, exponential, "
-           "polynomial, restarts, one-cycle or plateau."},
-          choice<ScheduleKind>(schedule.kind, {{"constant", ScheduleKind::constant},
-                                               {"cosine", ScheduleKind::cosine},
-                                               {"step", ScheduleKind::step},
-                                               {"exponential", ScheduleKind::exponential},
-                                               {"polynomial", ScheduleKind::polynomial},
-                                               {"restarts", ScheduleKind::restarts},
-                                               {"one-cycle", ScheduleKind::one_cycle},
-                                               {"plateau", ScheduleKind::plateau}}));
+namespace {
+
+/// Visits the keys of kind = "plateau".
+void visit_plateau_keys(Visitor& v, PlateauOptions& options, const AppliesTo& applies) {
+  v.field({"metric",
+           "plateau: selects the metric of data.validation that must improve: loss, top1 or "
+           "perplexity.",
+           applies},
+          choice<std::string>(options.metric,
+                              {{"loss", "loss"}, {"top1", "top1"}, {"perplexity", "perplexity"}}));
+  v.field(
+      {"threshold", "plateau: sets the relative change that counts as an improvement.", applies},
+      real(options.threshold, half_open(0, 1)));
+  v.field({"patience",
+           "plateau: sets the number of evaluations in a row without improvement that are "
+           "tolerated.",
+           applies},
+          integer(options.patience, at_least(0)));
+  v.field({"cooldown",
+           "plateau: sets the number of evaluations after a reduction that do not count.", applies},
+          integer(options.cooldown, at_least(0)));
+}
+
+/// Visits the keys that give the rate its course. Most belong to some kinds only.
+void visit_course_keys(Visitor& v, const UpdateRule& rule, ScheduleOptions& schedule) {
   // Returns the condition that the kind is one of the given kinds.
   const auto belongs_to = [&](const char* condition, std::initializer_list<ScheduleKind> kinds) {
     const bool is_met = std::find(kinds.begin(), kinds.end(), schedule.kind) != kinds.end();
@@ -119,33 +131,6 @@ void visit_keys(Visitor& v, const UpdateRule& rule, ScheduleOptions& schedule) {
                   one_cycle = belongs_to("kind = \"one-cycle\"", {ScheduleKind::one_cycle}),
                   plateau = belongs_to("kind = \"plateau\"", {ScheduleKind::plateau}),
                   restarts = belongs_to("kind = \"restarts\"", {ScheduleKind::restarts});
-  v.field({"rate",
-           "Sets the peak learning rate; with scaling = linear or sqrt that of base_batch samples "
-           "per step."},
-          real(schedule.rate, above(0)));
-  v.field({"scaling", "Selects how rate follows batch.global / base_batch: none, linear or sqrt."},
-          choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none},
-                                                 {"linear", RateScaling::linear},
-                                                 {"sqrt", RateScaling::sqrt}}));
-  v.field({"base_batch",
-           "Sets the global batch, in samples, for which rate is meant.",
-           {schedule.scaling != RateScaling::none, "scaling = \"linear\" or \"sqrt\"",
-            "schedule.scaling"}},
-          integer(schedule.base_batch, at_least(1)));
-  v.field({"warmup",
-           "Sets the length of the linear increase of the rate, as in \"5 epochs\", or \"none\".",
-           {!one_cycle.is_met, "a kind other than \"one-cycle\", which begins with an increase",
-            "schedule.kind"}},
-          optional_duration(schedule.warmup, DurationUnits::counts, false));
-  v.field({"length",
-           "Sets the length of the schedule, as in \"90 epochs\"; \"none\": that of run.stop."},
-          optional_duration(schedule.length, DurationUnits::counts, true));
-  v.field({"start_ratio",
-           "Sets the rate at the start of a warmup or of one-cycle, as a fraction of the peak "
-           "rate; default for one-cycle: 0.04.",
-           {one_cycle.is_met || schedule.warmup, "a deck with warmup, or kind = \"one-cycle\"",
-            one_cycle.is_met ? "schedule.kind" : "schedule.warmup"}},
-          real(schedule.start_ratio, between(0, 1)));
   v.field({"min_ratio",
            "Sets the lowest rate as a fraction of the peak rate, from 0 to 1; default for "
            "one-cycle: 4e-6.",
@@ -201,23 +186,53 @@ void visit_keys(Visitor& v, const UpdateRule& rule, ScheduleOptions& schedule) {
            {schedule.varies_momentum(rule), momentum.condition.c_str(),
             one_cycle.is_met ? "optimizer.kind" : "schedule.kind"}},
           number_pair(schedule.momentum_range, half_open(0, 1)));
-  v.field({"metric",
-           "plateau: selects the metric of data.validation that must improve: loss, top1 or "
-           "perplexity.",
-           plateau},
-          choice<std::string>(schedule.plateau.metric,
-                              {{"loss", "loss"}, {"top1", "top1"}, {"perplexity", "perplexity"}}));
-  v.field(
-      {"threshold", "plateau: sets the relative change that counts as an improvement.", plateau},
-      real(schedule.plateau.threshold, half_open(0, 1)));
-  v.field({"patience",
-           "plateau: sets the number of evaluations in a row without improvement that are "
-           "tolerated.",
-           plateau},
-          integer(schedule.plateau.patience, at_least(0)));
-  v.field({"cooldown",
-           "plateau: sets the number of evaluations after a reduction that do not count.", plateau},
-          integer(schedule.plateau.cooldown, at_least(0)));
+  visit_plateau_keys(v, schedule.plateau, plateau);
+}
+
+}  // namespace
+
+void visit_keys(Visitor& v, const UpdateRule& rule, ScheduleOptions& schedule) {
+  v.table("schedule");
+  v.field({"kind",
+           "Selects the course of the learning rate: constant, cosine, step, exponential, "
+           "polynomial, restarts, one-cycle or plateau."},
+          choice<ScheduleKind>(schedule.kind, {{"constant", ScheduleKind::constant},
+                                               {"cosine", ScheduleKind::cosine},
+                                               {"step", ScheduleKind::step},
+                                               {"exponential", ScheduleKind::exponential},
+                                               {"polynomial", ScheduleKind::polynomial},
+                                               {"restarts", ScheduleKind::restarts},
+                                               {"one-cycle", ScheduleKind::one_cycle},
+                                               {"plateau", ScheduleKind::plateau}}));
+  const bool one_cycle = schedule.kind == ScheduleKind::one_cycle;
+  v.field({"rate",
+           "Sets the peak learning rate; with scaling = linear or sqrt that of base_batch samples "
+           "per step."},
+          real(schedule.rate, above(0)));
+  v.field({"scaling", "Selects how rate follows batch.global / base_batch: none, linear or sqrt."},
+          choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none},
+                                                 {"linear", RateScaling::linear},
+                                                 {"sqrt", RateScaling::sqrt}}));
+  v.field({"base_batch",
+           "Sets the global batch, in samples, for which rate is meant.",
+           {schedule.scaling != RateScaling::none, "scaling = \"linear\" or \"sqrt\"",
+            "schedule.scaling"}},
+          integer(schedule.base_batch, at_least(1)));
+  v.field({"warmup",
+           "Sets the length of the linear increase of the rate, as in \"5 epochs\", or \"none\".",
+           {!one_cycle, "a kind other than \"one-cycle\", which begins with an increase",
+            "schedule.kind"}},
+          optional_duration(schedule.warmup, DurationUnits::counts, false));
+  v.field({"length",
+           "Sets the length of the schedule, as in \"90 epochs\"; \"none\": that of run.stop."},
+          optional_duration(schedule.length, DurationUnits::counts, true));
+  v.field({"start_ratio",
+           "Sets the rate at the start of a warmup or of one-cycle, as a fraction of the peak "
+           "rate; default for one-cycle: 0.04.",
+           {one_cycle || schedule.warmup, "a deck with warmup, or kind = \"one-cycle\"",
+            one_cycle ? "schedule.kind" : "schedule.warmup"}},
+          real(schedule.start_ratio, between(0, 1)));
+  visit_course_keys(v, rule, schedule);
 }
 
 void visit_keys(Visitor& v, const AppliesTo& float16, LossScaleOptions& scale) {

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "trireme/ops/elementwise.hpp"
-#include "trireme/ops/step_decision.hpp"
+#include "trireme/ops/update/step_decision.hpp"
 
 namespace trireme::parallel {
 

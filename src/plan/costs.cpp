@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "trireme/base/check.hpp"
-#include "trireme/plan/op_time.hpp"
+#include "trireme/plan/machine/op_time.hpp"
 
 namespace trireme::plan {
 namespace {

@@ -10,11 +10,11 @@
 #include <set>
 #include <tuple>
 
-#include "trireme/plan/call_record.hpp"
 #include "trireme/plan/costs.hpp"
+#include "trireme/plan/proof/call_record.hpp"
 #include "trireme/train/model_flops.hpp"
-#include "trireme/train/replica.hpp"
-#include "trireme/train/run_state.hpp"
+#include "trireme/train/run/run_state.hpp"
+#include "trireme/train/step/replica.hpp"
 
 namespace trireme::plan {
 namespace {

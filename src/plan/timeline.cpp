@@ -19,7 +19,7 @@
 
 #include <fmt/format.h>
 
-#include "message_network.hpp"
+#include "plan/machine/message_network.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::plan {

@@ -15,18 +15,18 @@
 #include <utility>
 #include <vector>
 
+#include "text_decoder.hpp"
+#include "train/run/restore.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
-#include "trireme/data/label_meaning.hpp"
-#include "trireme/data/tokenizer.hpp"
+#include "trireme/data/labels/label_meaning.hpp"
+#include "trireme/data/tokens/tokenizer.hpp"
 #include "trireme/model/family.hpp"
-#include "trireme/train/describe.hpp"
-#include "trireme/train/restore.hpp"
-#include "trireme/train/run.hpp"
-#include "trireme/train/text_decoder.hpp"
+#include "trireme/train/records/describe.hpp"
+#include "trireme/train/run/run.hpp"
 
 namespace trireme::train {
 namespace {
@@ -111,6 +111,32 @@ std::int32_t draw(std::span<const float> logits, std::vector<std::int32_t> order
   return order.back();
 }
 
+/// Returns the deck of a checkpoint, for one rank. Throws InputError if its model generates no
+/// text.
+deck::Deck deck_of(const checkpoint::Contents& contents, const std::string& name, Log& log) {
+  validate(!contents.info.deck.empty(), "{}: holds no deck, so its model is unknown", name);
+  deck::Deck deck = stored_deck(contents, name, log).value();
+  validate(family_of(deck.model).generates,
+           "{}: its model is not a language model; text is generated from model.{}", name,
+           model::kinds_with([](const model::Family& family) { return family.generates; }));
+  deck.batch = {.global = 1, .micro = 1};
+  deck.parallel = {};
+  // A model that was trained on a GPU also generates text where there is none.
+  deck.run.device = deck::DeviceChoice::automatic;
+  return deck;
+}
+
+/// Returns the tokens that may be drawn. The model may know more tokens than the tokenizer; one of
+/// them may be the end of a text.
+std::vector<std::int32_t> drawable_tokens(std::int64_t classes, std::int64_t vocabulary,
+                                          std::int64_t end_of_text) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(classes, vocabulary)));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  if (end_of_text >= std::ssize(tokens) && end_of_text < classes)
+    tokens.push_back(static_cast<std::int32_t>(end_of_text));
+  return tokens;
+}
+
 }  // namespace
 
 std::int64_t stored_vocabulary(const model::ModelOptions& model,
@@ -128,18 +154,7 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   // 1. Verify the checkpoint and read its deck; the layout is replaced by one rank.
   const checkpoint::Contents contents =
       read_verified_contents(comm::Communicator(), request.checkpoint);
-  validate(!contents.info.deck.empty(), "{}: holds no deck, so its model is unknown",
-           request.checkpoint);
-  deck::Deck deck = stored_deck(contents, request.checkpoint, log).value();
-  validate(family_of(deck.model).generates,
-           "{}: its model is not a language model; text is generated from model.{}",
-           request.checkpoint,
-           model::kinds_with([](const model::Family& family) { return family.generates; }));
-  deck.batch = {.global = 1, .micro = 1};
-  deck.parallel = {};
-  // A model that was trained on a GPU also generates text where there is none.
-  deck.run.device = deck::DeviceChoice::automatic;
-
+  const deck::Deck deck = deck_of(contents, request.checkpoint, log);
   // The vocabulary, which the deck may leave to the dataset, is the height of the embedding.
   data::DatasetInfo info;
   info.vocabulary = stored_vocabulary(deck.model, contents);
@@ -172,13 +187,9 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   TextDecoder decoder(replica);
   std::vector<float> logits(static_cast<std::size_t>(options.classes));
   std::string written = tokenizer->decode(text);
-  // The model may know more tokens than the tokenizer; one of them may be the end of a text.
-  std::vector<std::int32_t> known(
-      static_cast<std::size_t>(std::min<std::int64_t>(options.classes, tokenizer->vocabulary())));
-  std::iota(known.begin(), known.end(), 0);
   const std::int64_t end = encoding.end_of_text;
-  if (end >= std::ssize(known) && end < options.classes)
-    known.push_back(static_cast<std::int32_t>(end));
+  const std::vector<std::int32_t> known =
+      drawable_tokens(options.classes, tokenizer->vocabulary(), end);
   GenerateTimes times;
   double began = monotonic_seconds();
   for (std::int64_t made = 0; made < request.tokens; ++made) {

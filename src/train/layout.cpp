@@ -12,9 +12,9 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/sampler.hpp"
-#include "trireme/data/shard.hpp"
+#include "trireme/data/shards/dataset_index.hpp"
+#include "trireme/data/shards/shard.hpp"
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/io/file_form.hpp"
 #include "trireme/model/family.hpp"

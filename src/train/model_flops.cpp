@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "trireme/train/replica.hpp"
+#include "trireme/train/step/replica.hpp"
 
 namespace trireme::train {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/text_decoder.hpp"
+#include "text_decoder.hpp"
 
 #include <algorithm>
 

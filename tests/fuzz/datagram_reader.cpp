@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "comm/datagrams/sealed_datagrams.hpp"
 #include "reader_tools.hpp"
-#include "sealed_datagrams.hpp"
 
 namespace trireme::fuzz {
 namespace {

@@ -14,7 +14,7 @@
 #include <archive_entry.h>
 #include <zlib.h>
 
-#include "trireme/data/image.hpp"
+#include "trireme/data/images/image.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/seal.hpp"
 #include "unit/data/test_images.hpp"

@@ -10,8 +10,8 @@
 #include "formats.hpp"
 #include "input_folder.hpp"
 #include "reader_tools.hpp"
-#include "trireme/data/token_file.hpp"
-#include "trireme/data/tokenizer.hpp"
+#include "trireme/data/tokens/token_file.hpp"
+#include "trireme/data/tokens/tokenizer.hpp"
 
 namespace trireme::fuzz {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "trireme/ops/activation.hpp"
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 
 namespace trireme::test {
 namespace {

@@ -3,7 +3,7 @@
 // A steady step allocates nothing: operator new is counted while products, convolutions, attention
 // and pooling run again.
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 #include "support/count_allocations.hpp"
 #include "trireme/ops/attention.hpp"
 #include "trireme/ops/convolution.hpp"

@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 #include "trireme/kernels/attention.hpp"
 #include "trireme/ops/element_type.hpp"
 

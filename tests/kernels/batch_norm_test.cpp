@@ -10,7 +10,7 @@
 #include <map>
 #include <memory>
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 
 namespace trireme::test {
 namespace {
@@ -269,7 +269,7 @@ TEST(BatchNorm, StatisticsOfSums) {
               rows > 1 ? v * static_cast<double>(rows) / static_cast<double>(rows - 1) : v);
         }
         // The sums have a relative error e = 2^-24. They are used if mean square / (variance +
-        // epsilon) is at most 32 (kernels/norm_of_sums.cpp).
+        // epsilon) is at most 32 (kernels/norm/norm_of_sums.cpp).
         // So the variance is off by at most 3 e * 32 (variance + epsilon), and rstd by half of
         // that, plus the rounding of the result.
         const double e = 0x1p-24, of_variance = 3 * 32 * e;

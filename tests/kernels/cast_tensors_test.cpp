@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 #include "trireme/kernels/cast_tensors.hpp"
 
 namespace trireme::test {

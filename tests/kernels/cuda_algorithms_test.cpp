@@ -16,9 +16,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cuda/algorithm_entry.hpp"
-#include "cuda/trial_choice.hpp"
-#include "problem.hpp"
+#include "ops/cuda/algorithm_entry.hpp"
+#include "ops/cuda/trial_choice.hpp"
+#include "ops/dispatch/problem.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::ops {

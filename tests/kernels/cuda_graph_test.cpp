@@ -7,7 +7,7 @@
 // compiled for the graph and loaded at once, so those tests need a device and are skipped without
 // one.
 
-#include "cuda/attention_graph.hpp"
+#include "ops/cuda/attention_graph.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -22,9 +22,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "cuda/convolution.hpp"
-#include "cuda/library.hpp"
-#include "cuda/plan_builders.hpp"
+#include "ops/cuda/convolution.hpp"
+#include "ops/cuda/library.hpp"
+#include "ops/cuda/plan_builders.hpp"
 #include "trireme/ops/image.hpp"
 
 namespace trireme::ops::cuda {

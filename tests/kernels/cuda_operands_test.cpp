@@ -4,9 +4,9 @@
 // type of results and bias gradients, the workspace that meta plans, and the counted work.
 // A loop over column-major matrices replaces cuBLASLt; small integers make its results exact.
 
-#include "cuda/operands.hpp"
+#include "ops/cuda/operands.hpp"
 
-#include "cuda/library.hpp"
+#include "ops/cuda/library.hpp"
 #include "reference.hpp"
 #include "trireme/ops/attention.hpp"
 #include "trireme/ops/cast_tensors.hpp"

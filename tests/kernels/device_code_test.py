@@ -36,7 +36,7 @@ def demand(kernel, registers, **instructions):
 
 
 def map_of(function, *operands):
-    """Returns the name of a Map (kernels/elements.hpp): its results, then its operands."""
+    """Returns the name of a Map (kernels/space/elements.hpp): its results, then its operands."""
     return ".*".join([r"^PackedRows<Map<%s," % function, *map(re.escape, operands), r",[48]>$"])
 
 
@@ -151,7 +151,8 @@ TABLE = [
     demand(
         map_of("Sum", "<Matrix<BFloat16>>", "Cyclic<BFloat16const>"), 40, LDG_E_128=4, STG_E_128=2
     ),
-    # kernels/image.cpp: without and with erasing and mixing, which reads the partner's bytes too.
+    # kernels/image/image.cpp: without and with erasing and mixing, which reads the partner's bytes
+    # too.
     demand(
         r"^PackedRows<PreparePacks<BFloat16,[134],[1348],false>,8>$", 40, LDG_E_U8=8, STG_E_128=1
     ),
@@ -160,8 +161,8 @@ TABLE = [
         r"^PackedRows<PreparePacks<BFloat16,[134],[1348],true>,8>$", 72, LDG_E_U8=16, STG_E_128=1
     ),
     demand(r"^PackedRows<PreparePacks<float,[134],[134],true>,4>$", 72, LDG_E_U8=8, STG_E_128=1),
-    # kernels/norm_*_device.hpp: four rows of each operand in flight (eight of a single one), and
-    # one row at the end of a chunk.
+    # kernels/norm/norm_*_device.hpp: four rows of each operand in flight (eight of a single one),
+    # and one row at the end of a chunk.
     demand(r"^SlabStatistics<Cuda,(BFloat16,8|float,4)>$", 80, LDG_E_128=10, STS_128=2),
     demand(
         r"^SlabApply<Cuda,(BFloat16,8|float,4),(true|false),false>$", 80, LDG_E_128=5, STG_E_128=5
@@ -193,7 +194,7 @@ TABLE = [
         LDG_E_128=10,
         STG_E_128=5,
     ),
-    # kernels/norm_joined_device.hpp: two rows of each operand in flight, and one at the end.
+    # kernels/norm/norm_joined_device.hpp: two rows of each operand in flight, and one at the end.
     demand(
         r"^SlabJoinedApply<Cuda,(BFloat16,8|float,4)>$", 96, LDG_E_128=6, STG_E_128=3, STG_E_U8=3
     ),
@@ -209,9 +210,9 @@ TABLE = [
     ),
     demand(r"^Segment(Statistics|GradientSums)<Cuda>$", 96, LDG_E=16),
     demand(r"^FinishTeams<Cuda,Finish<false>>$", 96, LDG_E_64=16),
-    # kernels/row_norm_device.hpp: packs of two rows in flight per thread; four rows of two or three
-    # operands, and single rows at the end of a share. (The last line's limit is for float16, which
-    # needs instructions to unpack; 144 registers suffice for the others.)
+    # kernels/norm/row_norm_device.hpp: packs of two rows in flight per thread; four rows of two or
+    # three operands, and single rows at the end of a share. (The last line's limit is for float16,
+    # which needs instructions to unpack; 144 registers suffice for the others.)
     demand(
         r"^OnTeamGroup<Cuda,ForwardByTeam<(BFloat16,8|float,4),3,false,(true|false)>>$",
         128,
@@ -247,8 +248,8 @@ TABLE = [
     ),
     demand(r"^FusedByBlock<(BFloat16|float)>$", 64, LDG_E_128=7, STS_128=7, LDS_128=7, STG_E_128=7),
     demand(r"^OnTeamGroup<Cuda,RowByTeam<(BFloat16|float)>>$", 64, LDG_E_128=14, STG_E_128=7),
-    # kernels/update_device.hpp: rounds of two packs of each array and of one. There are no demands
-    # on the kernels with Clip.
+    # kernels/update/update_device.hpp: rounds of two packs of each array and of one. There are no
+    # demands on the kernels with Clip.
     demand(
         r"^OnTeamGroup<Cuda,RuleChunk<SgdRule<0>,NoClip>>$",
         64,
@@ -276,7 +277,7 @@ TABLE = [
     ),
     demand(r"^OnTeamGroup<Cuda,EmaChunk>$", 40, LDG_E_128=6, STG_E_128=3),
     demand(r"^OnTeamGroup<Cuda,RowSquareSumByTeam<NoClip>>$", 64, LDG_E_128=4),
-    # kernels/step_decision.cpp: eight terms in flight, an index and a value each.
+    # kernels/update/step_decision.cpp: eight terms in flight, an index and a value each.
     demand(r"^OnTeamGroup<Cuda,SumOfListByTeam>$", 48, LDG_E_64=16),
 ]
 
@@ -324,8 +325,8 @@ def output_of(*command, **options):
 def functor_of(kernel):
     """Returns the shortened functor of a kernel, or "".
 
-    Kokkos launches ParallelFor<functor, policy, ...>, kernels/block_group.hpp run_blocks<functor,
-    threads>.
+    Kokkos launches ParallelFor<functor, policy, ...>, kernels/space/block_group.hpp
+    run_blocks<functor, threads>.
     """
     begin = next(
         (

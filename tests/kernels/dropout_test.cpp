@@ -7,7 +7,7 @@
 
 #include "trireme/ops/dropout.hpp"
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 
 namespace trireme::test {
 namespace {

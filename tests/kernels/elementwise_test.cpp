@@ -7,7 +7,7 @@
 
 #include "trireme/ops/elementwise.hpp"
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 #include "trireme/kernels/elementwise.hpp"
 
 namespace trireme::test {

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 
 namespace trireme::test {
 namespace {

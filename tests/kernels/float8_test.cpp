@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/float8_reference.hpp"
+#include "float8_reference.hpp"
 #include "reference.hpp"
 #include "trireme/ops/linear.hpp"
 

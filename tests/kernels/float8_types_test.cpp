@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "kernels/float8_reference.hpp"
+#include "float8_reference.hpp"
 
 namespace trireme::test {
 namespace {

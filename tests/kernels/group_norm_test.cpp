@@ -6,7 +6,7 @@
 
 #include "trireme/ops/normalization.hpp"
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 
 #include "trireme/base/check.hpp"
 

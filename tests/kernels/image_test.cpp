@@ -5,7 +5,7 @@
 
 #include "trireme/ops/image.hpp"
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 
 #include "trireme/base/check.hpp"
 

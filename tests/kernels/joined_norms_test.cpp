@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 #include "trireme/ops/normalization.hpp"
 
 namespace trireme::test {

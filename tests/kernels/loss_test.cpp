@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 
 namespace trireme::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 #include "support/mix_reference.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/ops/loss.hpp"

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 
 namespace trireme::test {
 

@@ -6,7 +6,7 @@
 
 #include "trireme/ops/rotary.hpp"
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 
 namespace trireme::test {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "trireme/ops/row_norm.hpp"
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 
 namespace trireme::test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 #include "trireme/ops/loss.hpp"
 
 namespace trireme::test {

@@ -5,7 +5,7 @@
 // Each op runs once before, so that caches, workspaces and execution spaces exist.
 // allocation_test.cpp covers the ops that call oneDNN.
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 #include "support/count_allocations.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/attention.hpp"
@@ -18,8 +18,8 @@
 #include "trireme/ops/rotary.hpp"
 #include "trireme/ops/row_norm.hpp"
 #include "trireme/ops/softmax_loss.hpp"
-#include "trireme/ops/step_decision.hpp"
-#include "trireme/ops/update.hpp"
+#include "trireme/ops/update/step_decision.hpp"
+#include "trireme/ops/update/update.hpp"
 
 namespace trireme::test {
 namespace {

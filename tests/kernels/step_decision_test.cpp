@@ -5,14 +5,14 @@
 // Expected values are computed in double on the host. The host must match exactly; a device may
 // differ by a few units in the last place.
 
-#include "trireme/ops/step_decision.hpp"
+#include "trireme/ops/update/step_decision.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
-#include "kernels/norm_reference.hpp"
-#include "trireme/ops/update.hpp"
+#include "norm_reference.hpp"
+#include "trireme/ops/update/update.hpp"
 
 namespace trireme::test {
 namespace {

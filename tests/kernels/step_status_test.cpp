@@ -4,13 +4,13 @@
 // the sum of all statuses. The tree of a rank's micro-batches and the tree over ranks together have
 // the bits of one tree for 1, 2, 4 and 8 replicas. Meta counts the same work.
 
-#include "trireme/ops/step_status.hpp"
+#include "trireme/ops/update/step_status.hpp"
 
 #include <cmath>
 #include <span>
 #include <vector>
 
-#include "kernels/reference.hpp"
+#include "reference.hpp"
 #include "trireme/base/tree.hpp"
 
 namespace trireme::test {

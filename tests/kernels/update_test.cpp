@@ -5,13 +5,13 @@
 // Results must not depend on chunks and threads. Tolerances: about a dozen float32 operations per
 // element.
 
-#include "trireme/ops/update.hpp"
+#include "trireme/ops/update/update.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
-#include "kernels/norm_reference.hpp"
+#include "norm_reference.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::test {

@@ -7,7 +7,7 @@
 // transforms, which hardly depends on the number of channels.
 // Without AVX-512 the vectors have 4 or 8 lanes; the program uses these kernels with 16 only.
 
-#include "cpu/winograd_kernel.hpp"
+#include "ops/cpu/winograd/winograd_kernel.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -21,8 +21,8 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
-#include "cpu/convolution.hpp"
-#include "cpu/winograd.hpp"
+#include "ops/cpu/convolution.hpp"
+#include "ops/cpu/winograd/winograd.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme::ops::cpu {

@@ -5,7 +5,7 @@
 // - a damaged or unwritable file costs one log line and nothing else;
 // - runs share a file, and lose none of its lines when they write it at the same time.
 
-#include "trireme/train/algorithm_file.hpp"
+#include "train/run/algorithm_file.hpp"
 
 #include <algorithm>
 #include <filesystem>

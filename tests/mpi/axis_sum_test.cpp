@@ -4,7 +4,7 @@
 // - its bits are those of recursive halving along one axis after the other (base/tree.hpp);
 // - the number of steps grows with the logarithm of the ranks, and few messages leave a node.
 
-#include "axis_sum.hpp"
+#include "comm/sums/axis_sum.hpp"
 
 #include <bit>
 #include <cstring>

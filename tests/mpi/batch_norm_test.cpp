@@ -16,7 +16,7 @@
 
 #include "support/mpi.hpp"
 #include "support/training.hpp"
-#include "trireme/train/describe.hpp"
+#include "trireme/train/records/describe.hpp"
 
 namespace trireme::train {
 namespace {

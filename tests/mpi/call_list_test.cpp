@@ -5,7 +5,7 @@
 // - Sums in tree order, along axes and in bfloat16 have the bits of MPI's.
 // - The library's collectives produce the correct results, with even and uneven parts.
 
-#include "call_list.hpp"
+#include "comm/engine/call_list.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 #include <gtest/gtest.h>
 
-#include "all_reduce.hpp"
-#include "axis_sum.hpp"
-#include "bfloat16_sum.hpp"
-#include "reduce_scatter.hpp"
+#include "comm/sums/all_reduce.hpp"
+#include "comm/sums/axis_sum.hpp"
+#include "comm/sums/bfloat16_sum.hpp"
+#include "comm/sums/reduce_scatter.hpp"
 #include "support/mpi.hpp"
 #include "trireme/base/philox.hpp"
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/engine/engine.hpp"
 
 namespace trireme::comm {
 namespace {

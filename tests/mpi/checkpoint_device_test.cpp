@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "mpi/checkpoint_slices.hpp"
+#include "checkpoint_slices.hpp"
 #include "support/shared_folder.hpp"
 #include "support/verify_checkpoint.hpp"
 #include "trireme/base/check.hpp"

@@ -20,7 +20,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "mpi/checkpoint_slices.hpp"
+#include "checkpoint_slices.hpp"
 #include "support/shared_folder.hpp"
 #include "support/verify_checkpoint.hpp"
 #include "trireme/base/check.hpp"

@@ -20,11 +20,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../support/mpi.hpp"
+#include "support/mpi.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/host.hpp"
-#include "trireme/comm/datagrams.hpp"
+#include "trireme/comm/datagrams/datagrams.hpp"
 
 namespace trireme::comm {
 namespace {

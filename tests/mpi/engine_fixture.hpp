@@ -17,7 +17,7 @@
 #include "support/mpi.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/tree.hpp"
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/engine/engine.hpp"
 #include "trireme/device/stream.hpp"
 
 namespace trireme::comm {

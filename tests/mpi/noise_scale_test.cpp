@@ -8,7 +8,7 @@
 //   the training changes, and planned memory equals used memory;
 // - a real model agrees with 1,000 gradients of single micro-batches.
 
-#include "trireme/train/noise_scale.hpp"
+#include "trireme/train/step/noise_scale.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 // - a flag of one rank reaches all ranks, and unreadable samples make the loss NaN;
 // - reports arrive while other requests of the world are under way.
 
-#include "trireme/train/status_exchange.hpp"
+#include "trireme/train/step/status_exchange.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -15,9 +15,9 @@
 #include <gtest/gtest.h>
 
 #include "support/mpi.hpp"
+#include "train/supervision/rank_reports.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/tree.hpp"
-#include "trireme/train/rank_reports.hpp"
 
 namespace trireme::train {
 namespace {

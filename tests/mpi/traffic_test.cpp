@@ -12,7 +12,7 @@
 
 #include "support/mpi.hpp"
 #include "support/replica.hpp"
-#include "trireme/plan/call_record.hpp"
+#include "trireme/plan/proof/call_record.hpp"
 #include "trireme/plan/step_record.hpp"
 
 namespace trireme::plan {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "support/tested_device.hpp"
+#include "tested_device.hpp"
 #include "trireme/device/device.hpp"
 
 #if defined(TRIREME_DEVICE_FORM)

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "../../src/model/mlp/options.hpp"
-#include "../../src/model/resnet/options.hpp"
-#include "../../src/model/transformer/options.hpp"
+#include "model/mlp/options.hpp"
+#include "model/resnet/options.hpp"
+#include "model/transformer/options.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/model/family.hpp"
 

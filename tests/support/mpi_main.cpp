@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/mpi.hpp"
+#include "mpi.hpp"
 
 #include <iostream>
 #include <memory>

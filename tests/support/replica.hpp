@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "support/models.hpp"
+#include "models.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/loader.hpp"
-#include "trireme/train/replica.hpp"
+#include "trireme/train/step/replica.hpp"
 
 namespace trireme::test {
 

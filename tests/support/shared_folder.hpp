@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "support/mpi.hpp"
+#include "mpi.hpp"
 
 namespace trireme::test {
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "support/scratch.hpp"
+#include "scratch.hpp"
 
 namespace trireme::test {
 

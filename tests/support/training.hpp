@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "support/replica.hpp"
-#include "support/update_rules.hpp"
+#include "replica.hpp"
+#include "update_rules.hpp"
 
 namespace trireme::test {
 

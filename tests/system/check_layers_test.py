@@ -151,15 +151,16 @@ class CheckLayers(unittest.TestCase):
         }
         for header, name in places.items():
             self.write(name, f"#include <{header}>\n")
-        self.write("src/io/hdf5.cpp", "#include <mpi.h>\n")
+        self.write("src/io/hdf5/hdf5.cpp", "#include <mpi.h>\n")
         self.assertEqual(self.violations(), [])
         self.write("src/io/file.cpp", "#include <mpi.h>\n")
         self.expect_one("src/io/file.cpp:1", "mpi.h")
 
     def test_a_header_of_ours_is_not_taken_for_a_foreign_one(self):
         self.write("src/ops/cuda/linear.hpp", "#pragma once\n")
-        self.write("src/ops/linear.cpp", '#include "cuda/linear.hpp"\n')
-        self.assertEqual(self.violations(), [])
+        for header in ("cuda/linear.hpp", "ops/cuda/linear.hpp"):
+            self.write("src/ops/linear.cpp", f'#include "{header}"\n')
+            self.assertEqual(self.violations(), [])
         self.write("src/ops/linear.cpp", '#include "cuda/other.hpp"\n')
         self.expect_one("src/ops/linear.cpp:1", "cuda/other.hpp")
 
@@ -168,20 +169,44 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("include/trireme/base/bad.hpp:1", "#pragma once")
 
     def test_file_too_long(self):
-        self.write("src/tensor/tensor.cpp", "\n" * check_layers.MAX_FILE_LINES)
-        self.assertEqual(self.violations(), [])
-        self.write("src/tensor/tensor.cpp", "\n" * (check_layers.MAX_FILE_LINES + 1))
-        self.expect_one("src/tensor/tensor.cpp", "split it")
+        for name in ("src/tensor/tensor.cpp", "tests/long_test.py"):
+            limit = check_layers.MAX_FILE_LINES[name.split("/")[0]]
+            self.write(name, "\n" * limit)
+            self.assertEqual(self.violations(), [])
+            self.write(name, "\n" * (limit + 1))
+            self.expect_one(name, "split it")
+            (self.root / name).unlink()
+
+    def test_too_many_files_in_a_folder(self):
+        for folder in ("src/tensor/views", "kernels", "include/trireme/tensor"):
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+            for number in range(check_layers.MAX_FOLDER_FILES - len(self.files_of(folder))):
+                self.write(f"{folder}/{number}.hpp", "#pragma once\n")
+            self.assertEqual(self.violations(), [])
+            self.write(f"{folder}/last.hpp", "#pragma once\n")
+            self.expect_one(folder, "divide it into topics")
+            shutil.rmtree(self.root / folder)
+
+    def files_of(self, folder):
+        return list((self.root / folder).iterdir())
 
     def test_unknown_library(self):
         self.write("src/utils/a.cpp", "\n")
         self.expect_one("src/utils/a.cpp", "no library of Trireme")
 
     def test_path_into_another_library(self):
-        self.write("src/tensor/cpu/good.cpp", '#include "../detail.hpp"\n')
+        for name in ("src/tensor/detail.hpp", "src/ops/dispatch/problem.hpp", "kernels/launch.hpp"):
+            self.write(name, "#pragma once\n")
+        self.write("src/tensor/cpu/good.cpp", '#include "tensor/detail.hpp"\n')
+        self.write("kernels/norm/good.cpp", '#include "kernels/launch.hpp"\n')
         self.assertEqual(self.violations(), [])
-        self.write("src/tensor/bad.cpp", '#include "../ops/context.hpp"\n')
-        self.expect_one("src/tensor/bad.cpp:1", "public header")
+        for header in (
+            "../ops/dispatch/problem.hpp",
+            "ops/dispatch/problem.hpp",
+            "kernels/launch.hpp",
+        ):
+            self.write("src/tensor/bad.cpp", f'#include "{header}"\n')
+            self.expect_one("src/tensor/bad.cpp:1", "public header")
 
     def test_this_project_holds(self):
         self.assertEqual(check_layers.check(ROOT)[0], [])

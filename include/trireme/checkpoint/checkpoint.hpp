@@ -15,7 +15,7 @@
 #include "trireme/comm/communicator.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 #include "trireme/parallel/parameter.hpp"
 
 namespace trireme::checkpoint {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trireme/checkpoint/checkpoint.hpp"
-#include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
 
 namespace trireme::checkpoint {
 

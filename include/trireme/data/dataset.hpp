@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/data/image_form.hpp"
+#include "trireme/data/images/image_form.hpp"
 #include "trireme/data/sample_source.hpp"
 
 namespace trireme::io {

@@ -139,8 +139,8 @@ class Context {
   /// Calls `observer` for each op that is counted. An empty one ends this.
   void set_op_observer(OpObserver observer) { op_observer_ = std::move(observer); }
 
-  /// State of the device library, defined in src/ops/backend.hpp: oneDNN on the CPU, cuBLASLt and
-  /// cuDNN on CUDA. For ops only.
+  /// State of the device library, defined in src/ops/dispatch/backend.hpp: oneDNN on the CPU,
+  /// cuBLASLt and cuDNN on CUDA. For ops only.
   struct Backend;
   Backend& backend() { return *backend_; }
 

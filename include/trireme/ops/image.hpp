@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "trireme/kernels/image.hpp"
+#include "trireme/kernels/image/image.hpp"
 #include "trireme/ops/context.hpp"
 
 namespace trireme::ops {

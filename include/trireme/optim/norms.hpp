@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "trireme/ops/context.hpp"
-#include "trireme/ops/step_decision.hpp"
-#include "trireme/ops/update.hpp"
+#include "trireme/ops/update/step_decision.hpp"
+#include "trireme/ops/update/update.hpp"
 #include "trireme/parallel/device_table.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "trireme/ops/context.hpp"
-#include "trireme/ops/step_decision.hpp"
-#include "trireme/ops/update.hpp"
+#include "trireme/ops/update/step_decision.hpp"
+#include "trireme/ops/update/update.hpp"
 #include "trireme/optim/norms.hpp"
 #include "trireme/optim/options.hpp"
 #include "trireme/optim/tensor_norms.hpp"

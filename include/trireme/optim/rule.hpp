@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "trireme/ops/step_decision.hpp"
-#include "trireme/ops/update.hpp"
+#include "trireme/ops/update/step_decision.hpp"
+#include "trireme/ops/update/update.hpp"
 
 namespace trireme::optim {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/engine/engine.hpp"
 #include "trireme/ops/normalization.hpp"
 
 namespace trireme::parallel {

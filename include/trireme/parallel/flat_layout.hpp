@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "trireme/ops/update.hpp"
+#include "trireme/ops/update/update.hpp"
 #include "trireme/parallel/parameter.hpp"
 
 namespace trireme::parallel {

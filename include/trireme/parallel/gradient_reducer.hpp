@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/engine/engine.hpp"
 #include "trireme/ops/cast_tensors.hpp"
 #include "trireme/parallel/micro_batch_squares.hpp"
 #include "trireme/parallel/parameter_store.hpp"

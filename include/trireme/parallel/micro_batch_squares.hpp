@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/engine/engine.hpp"
 #include "trireme/ops/context.hpp"
 #include "trireme/parallel/device_table.hpp"
 #include "trireme/parallel/flat_layout.hpp"

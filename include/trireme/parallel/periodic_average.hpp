@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/engine/engine.hpp"
 #include "trireme/ops/context.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 #include "trireme/parallel/state_list.hpp"

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "trireme/comm/engine.hpp"
-#include "trireme/ops/update.hpp"
+#include "trireme/comm/engine/engine.hpp"
+#include "trireme/ops/update/update.hpp"
 #include "trireme/parallel/flat_layout.hpp"
 #include "trireme/parallel/options.hpp"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/engine/engine.hpp"
 #include "trireme/ops/context.hpp"
 
 namespace trireme::parallel {

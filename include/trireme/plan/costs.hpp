@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "trireme/parallel/mesh.hpp"
-#include "trireme/plan/communication_time.hpp"
-#include "trireme/plan/machine.hpp"
+#include "trireme/plan/machine/communication_time.hpp"
+#include "trireme/plan/machine/machine.hpp"
 #include "trireme/plan/timeline.hpp"
 
 namespace trireme::plan {

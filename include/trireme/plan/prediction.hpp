@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/plan/machine.hpp"
+#include "trireme/plan/machine/machine.hpp"
 #include "trireme/plan/timeline.hpp"
 #include "trireme/train/layout.hpp"
 

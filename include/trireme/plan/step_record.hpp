@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "trireme/comm/engine.hpp"
+#include "trireme/comm/engine/engine.hpp"
 #include "trireme/ops/context.hpp"
-#include "trireme/train/replica.hpp"
+#include "trireme/train/step/replica.hpp"
 
 namespace trireme::plan {
 

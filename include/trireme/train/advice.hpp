@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trireme/deck/deck.hpp"
-#include "trireme/train/replica.hpp"
+#include "trireme/train/step/replica.hpp"
 
 namespace trireme::train {
 

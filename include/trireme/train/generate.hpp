@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "trireme/base/log.hpp"
-#include "trireme/checkpoint/import_export.hpp"
+#include "trireme/checkpoint/weights/import_export.hpp"
 #include "trireme/model/options.hpp"
 
 namespace trireme::train {

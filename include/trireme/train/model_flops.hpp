@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "trireme/train/replica_options.hpp"
+#include "trireme/train/step/replica_options.hpp"
 
 namespace trireme::train {
 

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "model/layers.hpp"
 #include "options.hpp"
 #include "trireme/model/family.hpp"
-#include "trireme/model/layers.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::model {

@@ -16,10 +16,10 @@
 
 #include <fmt/format.h>
 
+#include "model/layers.hpp"
 #include "options.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/model/family.hpp"
-#include "trireme/model/layers.hpp"
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/image.hpp"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "trireme/model/layers.hpp"
+#include "model/layers.hpp"
 
 namespace trireme::model {
 

@@ -12,7 +12,7 @@
 
 #include <string_view>
 
-#include "winograd.hpp"
+#include "ops/cpu/winograd/winograd.hpp"
 
 namespace trireme::ops::cpu {
 namespace {

@@ -16,8 +16,8 @@
 
 #include <fmt/ranges.h>
 
-#include "../backend.hpp"
-#include "../launch_cast.hpp"
+#include "ops/dispatch/backend.hpp"
+#include "ops/dispatch/launch_cast.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/kernels/elementwise.hpp"
 

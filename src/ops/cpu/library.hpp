@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../problem.hpp"
+#include "ops/dispatch/problem.hpp"
 #include "primitive.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/ops/context.hpp"

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "../backend.hpp"
+#include "ops/dispatch/backend.hpp"
 #include "trireme/kernels/attention.hpp"
 #include "trireme/ops/element_type.hpp"
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "../problem.hpp"
 #include "graph.hpp"
+#include "ops/dispatch/problem.hpp"
 
 namespace trireme::ops::cuda {
 

@@ -15,8 +15,8 @@
 #include <optional>
 #include <utility>
 
-#include "../float8.hpp"
 #include "library.hpp"
+#include "ops/float8.hpp"
 #include "trials.hpp"
 #include "trireme/base/check.hpp"
 

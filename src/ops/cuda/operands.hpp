@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "../problem.hpp"
+#include "ops/dispatch/problem.hpp"
 
 namespace trireme::ops::cuda {
 

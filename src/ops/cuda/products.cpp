@@ -11,8 +11,8 @@
 
 #include <functional>
 
-#include "../backend.hpp"
-#include "../counting_pause.hpp"
+#include "ops/dispatch/backend.hpp"
+#include "ops/dispatch/counting_pause.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/cast_tensors.hpp"
 #include "trireme/ops/elementwise.hpp"

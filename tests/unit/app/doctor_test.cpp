@@ -3,7 +3,7 @@
 // Findings of `trireme doctor` for machines that do not exist: each test changes one fact of a
 // sound machine of two nodes with eight cores and four ranks.
 
-#include "doctor_findings.hpp"
+#include "app/doctor/doctor_findings.hpp"
 
 #include <functional>
 #include <numeric>

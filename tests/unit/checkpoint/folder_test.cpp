@@ -13,8 +13,8 @@
 
 #include "example.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5.hpp"
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/hdf5/hdf5.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {

@@ -2,7 +2,7 @@
 //
 // Import and export of safetensors files. Round trips keep every bit. Files that do not fit the
 // model are rejected with the names of their tensors.
-#include "trireme/checkpoint/import_export.hpp"
+#include "trireme/checkpoint/weights/import_export.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -13,8 +13,8 @@
 #include "example.hpp"
 #include "support/verify_checkpoint.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/checkpoint/weights/safetensors.hpp"
 
 namespace trireme::checkpoint {
 namespace {

@@ -2,7 +2,7 @@
 //
 // The safetensors reader and writer: round trips, conversions to float32, and headers that must be
 // rejected.
-#include "trireme/checkpoint/safetensors.hpp"
+#include "trireme/checkpoint/weights/safetensors.hpp"
 
 #include <cmath>
 #include <cstring>

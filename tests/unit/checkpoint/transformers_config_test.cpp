@@ -2,7 +2,7 @@
 //
 // Tests the reader of config.json: names and defaults of both families, and every key that changes
 // what the model computes is refused with its value.
-#include "trireme/checkpoint/transformers_config.hpp"
+#include "trireme/checkpoint/weights/transformers_config.hpp"
 
 #include <string>
 #include <utility>

@@ -10,10 +10,10 @@
 #include "example.hpp"
 #include "support/verify_checkpoint.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/checkpoint/import_export.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/checkpoint/weights/import_export.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5/hdf5.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {

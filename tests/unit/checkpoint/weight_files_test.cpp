@@ -2,7 +2,7 @@
 //
 // Tests weights in one or several safetensors files: folders, indices that agree with their files,
 // and names without the prefixes of wrappers.
-#include "trireme/checkpoint/weight_files.hpp"
+#include "trireme/checkpoint/weights/weight_files.hpp"
 
 #include <filesystem>
 #include <string>

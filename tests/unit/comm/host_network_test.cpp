@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "endpoint.hpp"
-#include "host_network.hpp"
+#include "comm/datagrams/host_network.hpp"
+#include "comm/engine/endpoint.hpp"
 
 namespace trireme::comm {
 namespace {

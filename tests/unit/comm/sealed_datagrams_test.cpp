@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "sealed_datagrams.hpp"
+#include "comm/datagrams/sealed_datagrams.hpp"
 
 namespace trireme::comm {
 namespace {

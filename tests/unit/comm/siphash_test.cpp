@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "siphash.hpp"
+#include "comm/datagrams/siphash.hpp"
 
 namespace trireme::comm {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Draws of random erasing, mixup and CutMix: their distributions, and torchvision's boxes.
-#include "augment_draws.hpp"
+#include "data/images/augment_draws.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/data/image_catalog.hpp"
+#include "trireme/data/sources/image_catalog.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

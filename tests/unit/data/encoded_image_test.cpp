@@ -10,18 +10,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "data/images/image_operation.hpp"
 #include "flip_bit.hpp"
-#include "image_operation.hpp"
 #include "support/scratch.hpp"
 #include "test_images.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/dataset.hpp"
-#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/loader.hpp"
-#include "trireme/data/shard.hpp"
-#include "trireme/data/shard_writer.hpp"
-#include "trireme/data/verify.hpp"
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/data/shards/dataset_index.hpp"
+#include "trireme/data/shards/shard.hpp"
+#include "trireme/data/shards/shard_writer.hpp"
+#include "trireme/data/shards/verify.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 
 namespace trireme::data {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reading of idx files, plain and compressed, intact and damaged.
-#include "trireme/data/idx.hpp"
+#include "data/sources/idx.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/data/image_catalog.hpp"
+#include "trireme/data/sources/image_catalog.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

@@ -3,7 +3,7 @@
 // Operations on colors and geometry: equal to torchvision's, and their draws.
 //
 // tests/data/make_image_operations.py made the images to compare with.
-#include "image_operation.hpp"
+#include "data/images/image_operation.hpp"
 
 #include <algorithm>
 #include <cmath>

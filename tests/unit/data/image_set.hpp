@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/data/shard_writer.hpp"
+#include "trireme/data/shards/shard_writer.hpp"
 
 namespace trireme::data {
 

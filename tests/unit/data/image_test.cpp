@@ -4,7 +4,7 @@
 //
 // system.shard_image_sources compares with Pillow. Here damaged bytes are tried, which sanitizers
 // watch: each must give an image or InputError.
-#include "trireme/data/image.hpp"
+#include "trireme/data/images/image.hpp"
 
 #include <array>
 #include <cstring>
@@ -18,8 +18,8 @@
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
-#include "trireme/data/image_catalog.hpp"
-#include "trireme/data/token_file.hpp"
+#include "trireme/data/sources/image_catalog.hpp"
+#include "trireme/data/tokens/token_file.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

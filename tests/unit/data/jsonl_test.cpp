@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Texts in JSON Lines.
-#include "jsonl.hpp"
+#include "data/tokens/jsonl.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include "gzip_file.hpp"
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/data/token_file.hpp"
-#include "trireme/data/tokenizer.hpp"
+#include "trireme/data/tokens/token_file.hpp"
+#include "trireme/data/tokens/tokenizer.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Class names and tokenizers of datasets and checkpoints that are used together.
-#include "trireme/data/label_meaning.hpp"
+#include "trireme/data/labels/label_meaning.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/scratch.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/data/tokenizer.hpp"
+#include "trireme/data/tokens/tokenizer.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

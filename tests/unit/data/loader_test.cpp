@@ -12,15 +12,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "data/images/image_operation.hpp"
 #include "flip_bit.hpp"
-#include "image_operation.hpp"
 #include "image_set.hpp"
 #include "support/count_allocations.hpp"
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/data/dataset_index.hpp"
+#include "trireme/data/shards/dataset_index.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 
 namespace trireme::data {
 namespace {

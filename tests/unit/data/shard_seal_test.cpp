@@ -10,9 +10,9 @@
 #include "token_set.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
-#include "trireme/data/dataset_index.hpp"
-#include "trireme/data/shard.hpp"
-#include "trireme/data/verify.hpp"
+#include "trireme/data/shards/dataset_index.hpp"
+#include "trireme/data/shards/shard.hpp"
+#include "trireme/data/shards/verify.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shards of images: reading, identity, checksums, and refusal of wrong ones.
-#include "trireme/data/shard.hpp"
+#include "trireme/data/shards/shard.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -13,14 +13,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "data/shards/stored_rows.hpp"
 #include "flip_bit.hpp"
 #include "image_set.hpp"
-#include "stored_rows.hpp"
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/data/verify.hpp"
+#include "trireme/data/shards/verify.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 
 namespace trireme::data {
 namespace {

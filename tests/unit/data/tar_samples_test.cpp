@@ -11,7 +11,7 @@
 #include "image_archive.hpp"
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/data/image_catalog.hpp"
+#include "trireme/data/sources/image_catalog.hpp"
 
 namespace trireme::data {
 namespace {

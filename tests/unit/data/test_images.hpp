@@ -8,7 +8,7 @@
 
 #include <jpeglib.h>
 
-#include "trireme/data/image_form.hpp"
+#include "trireme/data/images/image_form.hpp"
 
 namespace trireme::data {
 

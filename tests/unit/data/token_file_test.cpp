@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Conversion of token files and texts into shards.
-#include "trireme/data/token_file.hpp"
+#include "trireme/data/tokens/token_file.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -17,13 +17,13 @@
 #include "token_set.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/dataset.hpp"
-#include "trireme/data/dataset_index.hpp"
-#include "trireme/data/image_catalog.hpp"
-#include "trireme/data/shard.hpp"
-#include "trireme/data/verify.hpp"
+#include "trireme/data/shards/dataset_index.hpp"
+#include "trireme/data/shards/shard.hpp"
+#include "trireme/data/shards/verify.hpp"
+#include "trireme/data/sources/image_catalog.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_form.hpp"
-#include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
 
 namespace trireme::data {
 namespace {

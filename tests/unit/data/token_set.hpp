@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/data/shard_writer.hpp"
+#include "trireme/data/shards/shard_writer.hpp"
 
 namespace trireme::data {
 

@@ -17,13 +17,13 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/dataset.hpp"
-#include "trireme/data/dataset_index.hpp"
 #include "trireme/data/loader.hpp"
-#include "trireme/data/shard.hpp"
-#include "trireme/data/verify.hpp"
+#include "trireme/data/shards/dataset_index.hpp"
+#include "trireme/data/shards/shard.hpp"
+#include "trireme/data/shards/verify.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
-#include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
 
 namespace trireme::data {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tokenizers: bytes, SentencePiece, and UTF-8 checks.
-#include "trireme/data/tokenizer.hpp"
+#include "trireme/data/tokens/tokenizer.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -14,8 +14,8 @@
 #include "token_set.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/utf8.hpp"
-#include "trireme/data/shard.hpp"
-#include "trireme/data/token_file.hpp"
+#include "trireme/data/shards/shard.hpp"
+#include "trireme/data/tokens/token_file.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {

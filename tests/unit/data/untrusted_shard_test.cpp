@@ -15,7 +15,7 @@
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/dataset.hpp"
-#include "trireme/data/verify.hpp"
+#include "trireme/data/shards/verify.hpp"
 
 namespace trireme::data {
 namespace {

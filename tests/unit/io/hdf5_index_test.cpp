@@ -2,7 +2,7 @@
 //
 // The index of a file: reports of a child process are untrusted, and a child that crashes, exceeds
 // a limit or stands still becomes an error that names the file.
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 
 #include <numeric>
 #include <tuple>
@@ -15,7 +15,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
 
 namespace trireme::io {
 namespace {

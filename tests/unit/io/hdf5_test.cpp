@@ -3,7 +3,7 @@
 // The HDF5 wrapper: written data are read back; files of other programs are read; links to other
 // files and impossible extents are refused.
 
-#include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5/hdf5.hpp"
 
 #include <cstring>
 #include <filesystem>
@@ -17,7 +17,7 @@
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
 
 namespace trireme::io {
 namespace {

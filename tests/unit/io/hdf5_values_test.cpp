@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Values are read as HDF5 reads them, whatever their storage, type and byte order.
-#include "trireme/io/hdf5_values.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -13,7 +13,7 @@
 #include "support/scratch.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
-#include "trireme/io/hdf5_index.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 
 namespace trireme::io {
 namespace {

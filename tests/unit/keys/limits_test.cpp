@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "limits.hpp"
+#include "keys/limits.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

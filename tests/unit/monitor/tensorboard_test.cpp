@@ -12,9 +12,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "monitor/crc32c.hpp"
 #include "scratch_folder.hpp"
 #include "trireme/base/clock.hpp"
-#include "trireme/monitor/crc32c.hpp"
 
 namespace trireme::monitor {
 namespace {

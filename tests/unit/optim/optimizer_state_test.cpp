@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "emulated.hpp"
+#include "device/emulated.hpp"
 #include "optimizer_fixture.hpp"
 
 namespace trireme::optim {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Times of communication on hand-computed cases.
-#include "trireme/plan/communication_time.hpp"
+#include "trireme/plan/machine/communication_time.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

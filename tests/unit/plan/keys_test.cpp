@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "machine_tables.hpp"
+#include "plan/machine/machine_tables.hpp"
 #include "trireme/ops/op.hpp"
 #include "trireme/optim/rule.hpp"
 

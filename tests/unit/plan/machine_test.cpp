@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Machine files: every mistake is refused with its line, and what is written reads back.
-#include "trireme/plan/machine.hpp"
+#include "trireme/plan/machine/machine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests MessageNetwork (plan/message_network.hpp) against times computed by hand.
-#include "message_network.hpp"
+// Tests MessageNetwork (plan/machine/message_network.hpp) against times computed by hand.
+#include "plan/machine/message_network.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Times of ops on hand-computed cases.
-#include "trireme/plan/op_time.hpp"
+#include "trireme/plan/machine/op_time.hpp"
 
 #include <cmath>
 

@@ -2,7 +2,7 @@
 //
 // Tests record_programs and prove (plan/call_record.hpp, plan/proof.hpp): recorded runs are free of
 // deadlock, some ranks stand for all, and every mistake made in a recorded program is found.
-#include "trireme/plan/proof.hpp"
+#include "trireme/plan/proof/proof.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -2,7 +2,7 @@
 //
 // Tests search_layouts (plan/search.hpp): its result is that of predicting every layout of a small
 // space, and no layout that fits is lost.
-#include "trireme/plan/search.hpp"
+#include "trireme/plan/search/search.hpp"
 
 #include <algorithm>
 #include <string>
@@ -11,9 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "search_bounds.hpp"
+#include "plan/search/search_bounds.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/train/run.hpp"
+#include "trireme/train/run/run.hpp"
 
 namespace trireme::plan {
 namespace {

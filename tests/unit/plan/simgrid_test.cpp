@@ -2,7 +2,7 @@
 //
 // Tests write_replay and simgrid_platform (plan/simgrid.hpp): traces have the format of SimGrid's
 // replay, every message has its receiver, and nothing of the step is lost.
-#include "trireme/plan/simgrid.hpp"
+#include "trireme/plan/proof/simgrid.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "batch_uploader.hpp"
+#include "train/step/batch_uploader.hpp"
 
 #include <algorithm>
 #include <set>

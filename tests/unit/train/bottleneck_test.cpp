@@ -2,13 +2,13 @@
 //
 // The part of a step that limits the speed, and the choice of reader threads.
 
-#include "trireme/train/bottleneck.hpp"
+#include "train/supervision/bottleneck.hpp"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "trireme/train/reader_threads.hpp"
+#include "train/run/reader_threads.hpp"
 
 namespace trireme::train {
 namespace {

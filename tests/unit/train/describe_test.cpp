@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/describe.hpp"
+#include "trireme/train/records/describe.hpp"
 
 #include <gtest/gtest.h>
 
-#include "trireme/train/run.hpp"
+#include "trireme/train/run/run.hpp"
 
 namespace trireme::train {
 namespace {

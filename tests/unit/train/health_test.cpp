@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "trireme/train/health.hpp"
-#include "trireme/train/replica_check.hpp"
+#include "train/supervision/replica_check.hpp"
+#include "trireme/train/supervision/health.hpp"
 
 namespace trireme::train {
 namespace {

@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "train/supervision/heartbeat_monitor.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/deck/deck.hpp"
-#include "trireme/train/heartbeat_monitor.hpp"
 
 namespace trireme::train {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "support/stand_in_programs.hpp"
 #include "trireme/base/clock.hpp"
-#include "trireme/train/job_time.hpp"
+#include "trireme/train/run/job_time.hpp"
 
 namespace trireme::train {
 namespace {

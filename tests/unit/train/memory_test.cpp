@@ -10,11 +10,11 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
-#include "cpu/winograd_kernel.hpp"
+#include "ops/cpu/winograd/winograd_kernel.hpp"
 #include "support/replica.hpp"
 #include "support/scratch.hpp"
 #include "trireme/checkpoint/background.hpp"
-#include "trireme/train/run_state.hpp"
+#include "trireme/train/run/run_state.hpp"
 
 namespace trireme::train {
 namespace {
@@ -74,7 +74,7 @@ bool uses_winograd_for_64_tiles() {
 }
 
 // Transformed weights are 4 times as large. The 16 images have 4 tiles each, enough for the layers
-// of the first stage on up to 8 threads (ops/cpu/winograd.hpp).
+// of the first stage on up to 8 threads (ops/cpu/winograd/winograd.hpp).
 TEST(MemoryPlan, IsExactForConvolutionsByWinogradsAlgorithm) {
   ReplicaOptions options = test::small_resnet(8, 32);
   options.micro = 16;

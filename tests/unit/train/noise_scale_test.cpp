@@ -2,7 +2,7 @@
 //
 // The estimates of the noise scale from squared norms, and their averages.
 
-#include "trireme/train/noise_scale.hpp"
+#include "trireme/train/step/noise_scale.hpp"
 
 #include <cmath>
 

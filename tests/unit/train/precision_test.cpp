@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trireme/train/run.hpp"
+#include "trireme/train/run/run.hpp"
 
 namespace trireme::train {
 namespace {

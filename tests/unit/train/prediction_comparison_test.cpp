@@ -2,7 +2,7 @@
 //
 // The lines that compare a run with its prediction.
 
-#include "trireme/train/prediction_comparison.hpp"
+#include "trireme/train/records/prediction_comparison.hpp"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The curve of a learning-rate range test: rates, divergence and the suggested rate.
-#include "trireme/train/range_test.hpp"
+#include "trireme/train/run/range_test.hpp"
 
 #include <cmath>
 #include <limits>

@@ -2,7 +2,7 @@
 //
 // The rows that a recorder writes.
 
-#include "trireme/train/recorder.hpp"
+#include "train/records/recorder.hpp"
 
 #include <cmath>
 #include <fstream>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests train::RequestReport (src/train/request_report.hpp): the lines about outstanding requests
-// in a report of a hang, also if messages with them are lost or repeated.
-#include "request_report.hpp"
+// Tests train::RequestReport (src/train/supervision/request_report.hpp): the lines about
+// outstanding requests in a report of a hang, also if messages with them are lost or repeated.
+#include "train/supervision/request_report.hpp"
 
 #include <gtest/gtest.h>
 

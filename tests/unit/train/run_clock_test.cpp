@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "trireme/base/clock.hpp"
-#include "trireme/train/run_clock.hpp"
+#include "trireme/train/run/run_clock.hpp"
 
 namespace trireme::train {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The outcome of a step in which each replica applied its own gradient.
-#include "trireme/train/step_pipeline.hpp"
+#include "trireme/train/step/step_pipeline.hpp"
 
 #include <cmath>
 #include <vector>

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "support/replica.hpp"
-#include "trireme/train/describe.hpp"
-#include "trireme/train/sum_order.hpp"
+#include "trireme/train/records/describe.hpp"
+#include "trireme/train/step/sum_order.hpp"
 
 namespace trireme::train {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Tests generation with cached keys and values (train/text_decoder.hpp): it continues a text as the
 // computation of all positions does, for each form of transformer, and takes the planned memory.
-#include "trireme/train/text_decoder.hpp"
+#include "train/text_decoder.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -11,7 +11,7 @@
 
 #include "support/scratch.hpp"
 #include "support/training.hpp"
-#include "trireme/train/run_state.hpp"
+#include "trireme/train/run/run_state.hpp"
 
 namespace trireme::train {
 namespace {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/data/dataset.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
+
+namespace trireme::data {
+
+/// The samples of one shard: the place of the images or tokens, and the labels.
+struct ShardIndex {
+  std::string path;
+  io::FileStamp stamp;                 ///< of the file when it was indexed
+  io::StoredDataset rows;              ///< /images, /bytes or /tokens
+  std::vector<std::int32_t> labels;    ///< images: one for each sample
+  std::vector<std::uint64_t> offsets;  ///< encoded images: of their files in `rows`, and the end
+  ShardChecksums checksums;            ///< no values unless they were asked for
+};
+
+/// Everything that a rank needs to read a folder of shards. One rank makes it; the others receive
+/// it and open a file only to read samples.
+struct DatasetIndex {
+  std::string folder;
+  DatasetInfo info;  ///< what follows from the shards together: no samples, no shard names
+  std::vector<ShardIndex> shards;
+};
+
+/// Reads the headers and labels of all shards of a folder. The files are untrusted: a child process
+/// opens them (io/hdf5_index.hpp), so one rank calls this.
+///
+/// Checks the heads of seals, the document offsets, that each label is a class, and that the shards
+/// agree: kind, extents, vocabulary, classes. Reads no images and tokens. Throws InputError that
+/// names the folder, file and dataset. `with_checksums`: reads /checksums too, which every shard
+/// must have then.
+DatasetIndex index_dataset(const std::string& folder, bool with_checksums = false);
+
+/// Converts an index to bytes and back, to broadcast it.
+std::string to_bytes(const DatasetIndex& index);
+DatasetIndex dataset_index_from_bytes(const std::string& bytes);
+
+}  // namespace trireme::data

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/weights/import_export.hpp"
+#include "trireme/comm/engine/engine.hpp"
+#include "trireme/comm/environment.hpp"
+#include "trireme/deck/deck.hpp"
+#include "trireme/train/records/prediction_comparison.hpp"
+#include "trireme/train/step/evaluation.hpp"
+
+namespace trireme::train {
+
+/// The option `--restart`: the choice between resuming and a fresh start.
+struct RestartPolicy {
+  enum class Kind : std::uint8_t {
+    /// The newest valid checkpoint; a fresh start only if the folder holds no checkpoint file.
+    automatic,
+    required,  ///< The newest valid checkpoint; an error if there is none.
+    none,      ///< A fresh start; checkpoints of an earlier run are moved aside.
+    /// A given file if the folder holds no checkpoint, else as automatic. The same command can
+    /// therefore be submitted again.
+    path
+  };
+  Kind kind = Kind::automatic;
+  std::string path;
+  /// With a path: loads only weights and running statistics, and starts at step 0.
+  bool weights_only = false;
+};
+
+struct TrainRequest {
+  deck::Deck deck;
+  RestartPolicy restart;
+  std::string command;  ///< The command line, for environment.json.
+  /// With monitor.machine: called on world rank 0 when a start, or a row of batch.ramp, begins.
+  Predictor predictor = {};
+};
+
+/// Trains as the deck asks and returns the exit code: done (stop condition), stopped_early (signal,
+/// STOP file, end of the job), diverged, or rank_lost (replicas differ).
+///
+/// Writes exit.json in the run folder. Collective over the world. `engine` must be created before
+/// Kokkos is initialized (choose_drive). Errors before the first step are thrown on all ranks. A
+/// later error on one rank alone ends the job through environment.abort().
+ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine,
+               Log& log);
+
+/// The arguments of `trireme evaluate`.
+struct EvaluateRequest {
+  deck::Deck deck;
+  std::string checkpoint, split = "validation";  ///< "train", "validation" or "test".
+  checkpoint::Weights weights = checkpoint::Weights::evaluated;
+};
+
+/// Evaluates a checkpoint on a split, on any number of ranks. Collective. Throws InputError on all
+/// ranks for an unknown split, a missing dataset or a damaged checkpoint.
+Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment,
+                            Log& log);
+
+}  // namespace trireme::train

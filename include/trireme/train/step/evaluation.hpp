@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string_view>
+
+#include "trireme/data/loader.hpp"
+#include "trireme/train/step/replica.hpp"
+
+namespace trireme::train {
+
+/// Metrics of a whole dataset. Each sample counts exactly once; all ranks hold the same numbers.
+/// `loss`, `top1` and `top5` are means over samples (tokens for language models, counted in
+/// `samples`).
+struct Metrics {
+  double loss = 0, top1 = 0, top5 = 0;
+  std::int64_t num_labels = 0;
+  double perplexity() const { return std::exp(loss); }
+  /// Returns the metric of a deck's word: loss, top1 or perplexity.
+  double value_of(std::string_view metric) const {
+    return metric == "top1" ? top1 : metric == "perplexity" ? perplexity() : loss;
+  }
+};
+
+/// Evaluates the whole dataset of an evaluation loader and returns its metrics on every rank.
+///
+/// Uses the average of weights and statistics if the replica keeps one, and puts the trained
+/// weights back afterwards. Waits for the device. Collective over the replica's mesh.
+///
+/// If samples cannot be read on one rank, all ranks throw, after they have called `before_error`
+/// with the trained weights in place. Every other error is thrown on all ranks without model
+/// parallelism, and else on its rank alone.
+Metrics evaluate(Replica& replica, data::Loader& loader,
+                 const std::function<void()>& before_error = {});
+
+/// The micro-batches of one pass over a dataset.
+struct EvaluationPass {
+  std::int64_t rounds = 0;  ///< Micro-batches of each data rank; the same on all ranks.
+  /// Returns the next micro-batch; stores the error of a reader as data::Loader::next() does.
+  std::function<const data::MicroBatch&(std::exception_ptr&)> next;
+};
+/// The same for a pass that has just begun.
+Metrics evaluate(Replica& replica, const EvaluationPass& pass,
+                 const std::function<void()>& before_error = {});
+
+}  // namespace trireme::train

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The output of `trireme check DECK`: one line for each subject, or one JSON object.
+//
+// describe() makes a ReportLine for each subject; both forms of output are made from the lines.
+#include "check_report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "app/report_line.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/data/shards/shard.hpp"
+#include "trireme/model/family.hpp"
+#include "trireme/optim/schedule.hpp"
+#include "trireme/train/records/describe.hpp"
+
+namespace trireme::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+using Line = ReportLine;
+
+std::string steps_text(std::int64_t steps) { return counted(steps, "step", "steps"); }
+
+Line model_line(const CheckReport& report) {
+  return {"model",
+          fmt::format("{}: {} in {}", model::family_of(report.model).describe(report.model),
+                      counted(report.weights, "weight", "weights"),
+                      counted(report.blocks, "block", "blocks")),
+          {{"kind", model::family_of(report.model).word},
+           {"weights", report.weights},
+           {"blocks", report.blocks}}};
+}
+
+/// Returns a dataset under the names of `inspect --json`.
+Json dataset_json(const data::DatasetInfo& info) {
+  Json json{{"holds", data::to_string(info.kind)}, {"samples", info.samples}};
+  if (info.kind == data::DatasetKind::tokens) {
+    json["context"] = info.context;
+    json["tokens"] = info.tokens;
+    json["vocabulary"] = info.vocabulary;
+  } else {
+    json["shape"] = {info.height, info.width, info.channels};
+    json["class_count"] = info.class_count;
+  }
+  return json;
+}
+
+Line data_line(const CheckReport& report) {
+  const Datasets& sets = report.sets;
+  std::string text =
+      report.deck.data.samples == 0
+          ? fmt::format("{} training", sets.train.samples)
+          : fmt::format("{} of {} training", report.layout.samples, sets.train.samples);
+  Json numbers{{"train", dataset_json(sets.train)}};
+  if (sets.validation) {
+    text += fmt::format(", {} validation", sets.validation->samples);
+    numbers["validation"] = dataset_json(*sets.validation);
+  }
+  if (sets.test) {
+    text += fmt::format(", {} test", sets.test->samples);
+    numbers["test"] = dataset_json(*sets.test);
+  }
+  text += sets.train.kind == data::DatasetKind::tokens
+              ? fmt::format(" sequences of {}, vocabulary {}",
+                            counted(sets.train.context, "token", "tokens"), sets.train.vocabulary)
+              : fmt::format(" images of {} x {} x {}, {} classes", sets.train.height,
+                            sets.train.width, sets.train.channels, sets.train.class_count);
+  return {"data", text, numbers};
+}
+
+Line ramp_line(const CheckReport& report) {
+  Json rows = Json::array();
+  for (const train::ResolvedLayout& row : report.rows)
+    rows.push_back({{"first_step", row.row_begin + 1},
+                    {"samples", row.global},
+                    {"micro_batches", row.accumulation}});
+  return {"ramp", train::describe_ramp(report.layout), {{"rows", rows}}};
+}
+
+Line epoch_line(const CheckReport& report) {
+  const train::ResolvedLayout& layout = report.layout;
+  const std::int64_t rest = layout.samples - layout.samples_per_epoch;
+  std::string text = fmt::format("{}, {}", counted(layout.samples_per_epoch, "sample", "samples"),
+                                 steps_text(layout.steps_per_epoch));
+  const bool has_ramp = !layout.scale.rows.empty();
+  if (has_ramp) text = counted(layout.samples_per_epoch, "sample", "samples");
+  if (rest > 0) text += fmt::format(" ({} left out)", counted(rest, "sample", "samples"));
+  return {"epoch",
+          text,
+          {{"samples", layout.samples_per_epoch},
+           {"steps", has_ramp ? Json() : Json(layout.steps_per_epoch)},
+           {"samples_left_out", rest}}};
+}
+
+Line stop_line(const CheckReport& report) {
+  const std::int64_t steps = report.layout.total_steps;
+  std::string text = to_string(report.deck.run.stop);
+  if (steps > 0 && report.deck.run.stop.unit != Duration::Unit::steps)
+    text += " = " + steps_text(steps);
+  return {"stop", text, {{"steps", steps > 0 ? Json(steps) : Json()}}};
+}
+
+Line rate_line(const CheckReport& report) {
+  const deck::Deck& deck = report.deck;
+  const train::ResolvedLayout& layout = report.layout;
+  const optim::Schedule schedule(deck.schedule, deck.batch.global, layout.schedule_steps,
+                                 layout.scale);
+  // A plateau's rate follows from evaluations; a run that is limited by time has no last step.
+  const bool has_last =
+      layout.last_step() > 0 && deck.schedule.kind != optim::ScheduleKind::plateau;
+  std::string text = fmt::format("peak {:.6g}", schedule.peak());
+  Json numbers{
+      {"peak", schedule.peak()}, {"warmup_steps", schedule.warmup_steps()}, {"last", Json()}};
+  if (deck.schedule.warmup) text += ", warm-up over " + steps_text(schedule.warmup_steps());
+  if (has_last) {
+    const double last = schedule.rate(layout.last_step());
+    numbers["last"] = last;
+    text += fmt::format(", last step {:.3g}", last);
+  }
+  return {"rate", text, numbers};
+}
+
+Line memory_line(const CheckReport& report) {
+  const train::MemoryPlan& plan = report.memory;
+  return {"memory",
+          (report.layout.ranks() > 1 ? "a rank needs about " : "") + train::describe_memory(plan),
+          {{"bytes", plan.total()},
+           {"host_bytes", plan.host_total() - plan.host_checkpoint},
+           {"checkpoint_bytes", plan.host_checkpoint}}};
+}
+
+std::vector<Line> describe(const CheckReport& report) {
+  const deck::Deck& deck = report.deck;
+  const train::ResolvedLayout& layout = report.layout;
+  std::vector<Line> lines;
+  if (!report.assumed.empty()) {
+    std::vector<std::string> sets;
+    for (const auto& [split, form] : report.assumed)
+      sets.push_back(fmt::format("{}={}", split, form));
+    lines.push_back({"assumed", fmt::format("{}", fmt::join(sets, "; ")), {}});
+  }
+  lines.push_back({"run",
+                   fmt::format("{} in {}", deck.run.name, deck.run.folder),
+                   {{"name", deck.run.name}, {"folder", deck.run.folder}}});
+  lines.push_back(model_line(report));
+  lines.push_back(data_line(report));
+  lines.push_back({"layout",
+                   train::describe_layout(deck.parallel, layout),
+                   {{"ranks", layout.ranks()},
+                    {"data", layout.data},
+                    {"tensor", layout.tensor},
+                    {"pipeline", layout.pipeline}}});
+  lines.push_back({"step",
+                   train::describe_step(deck.batch.micro, layout),
+                   {{"samples", layout.global},
+                    {"micro_batches", layout.accumulation},
+                    {"micro", deck.batch.micro}}});
+  if (!layout.scale.rows.empty()) lines.push_back(ramp_line(report));
+  lines.push_back(epoch_line(report));
+  lines.push_back(stop_line(report));
+  lines.push_back(rate_line(report));
+  if (layout.pipeline > 1)
+    lines.push_back({"stages",
+                     train::describe_pipeline(deck.parallel, layout),
+                     {{"stages", layout.pipeline}, {"chunks", deck.parallel.pipeline_chunks}}});
+  if (layout.batch_norm_ranks > 1)
+    lines.push_back(
+        {"norm",
+         train::describe_batch_norm(deck.batch, layout, report.batch_norm_bytes),
+         {{"ranks", layout.batch_norm_ranks}, {"bytes_per_step", report.batch_norm_bytes}}});
+  const bool is_tree = report.sum_order.order == comm::SumOrder::tree;
+  lines.push_back({"sums",
+                   train::describe_sum_order(report.sum_order),
+                   {{"order", is_tree ? "tree" : "library"}}});
+  lines.push_back(memory_line(report));
+  if (!report.not_checked.empty())
+    lines.push_back(
+        {"files", fmt::format("not checked: {}", fmt::join(report.not_checked, "; ")), {}});
+  return lines;
+}
+
+}  // namespace
+
+void print_as_text(const CheckReport& report) {
+  for (const Line& line : describe(report))
+    fmt::print("{:<8}{}\n", line.name, printable_lines(line.text));
+  for (const std::string& note : report.notes) fmt::print("note    {}\n", printable_lines(note));
+  for (const std::string& warning : report.warnings) fmt::print("warning {}\n", warning);
+  fmt::print("{}: nothing is wrong{}\n", report.path,
+             report.assumed.empty() ? "" : ", as far as it can be checked without the files");
+}
+
+void print_as_json(const CheckReport& report) {
+  Json json{{"deck", report.path}, {"assumed", Json::object()}};
+  for (const auto& [split, form] : report.assumed) json["assumed"][split] = form;
+  json["not_checked"] = report.not_checked;
+  json["notes"] = report.notes;
+  json["warnings"] = report.warnings;
+  for (Line& line : describe(report)) {
+    if (line.numbers.empty()) continue;  // `assumed` and `files` are members of their own
+    json[line.name] = {{"text", line.text}};
+    json[line.name].update(line.numbers);
+  }
+  json["ops"] = Json::array();
+  for (const OpCount& work : report.ops)
+    json["ops"].push_back(
+        {{"op", work.op}, {"calls", work.calls}, {"flops", work.flops}, {"bytes", work.bytes}});
+  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace trireme::app

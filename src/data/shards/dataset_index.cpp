@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Describes a folder of shards for all ranks.
+//
+// index_dataset() checks the heads of the seals, lets io::index_hdf5() open the files in child
+// processes, and reads the labels. The results arrive in any order; afterwards the shards are
+// compared with each other in the order of their names. The parts that differ between kinds of
+// shards are in their ShardKind. Called by rank 0 at a start, and by `inspect` and `check`.
+#include "trireme/data/shards/dataset_index.hpp"
+
+#include <optional>
+#include <utility>
+
+#include "shard_checksums.hpp"
+#include "shard_header.hpp"
+#include "shard_kind.hpp"
+#include "stored_list.hpp"
+#include "trireme/base/bytes.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/data/tokens/tokenizer.hpp"
+#include "trireme/io/hash.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
+
+namespace trireme::data {
+namespace {
+
+std::uint64_t hash_of(const std::vector<std::string>& classes) {
+  io::Xxh3 hash;
+  for (const std::string& name : classes) hash.update(name.c_str(), name.size() + 1);
+  return hash.digest();
+}
+
+ShardChecksums checksums_of(const io::Hdf5Reader& reader, const IndexedShard& shard) {
+  std::optional<ShardChecksums> checksums =
+      read_checksums(reader, shard.index.rows, shard.header.samples);
+  validate(checksums.has_value(),
+           "{}: has no checksums, which data.verify compares; make the shards with `trireme "
+           "shard`, or set data.verify = 0",
+           reader.path());
+  return std::move(*checksums);
+}
+
+/// Collects the shards of a folder and compares them.
+class Folder {
+ public:
+  Folder(const std::string& folder, bool with_checksums)
+      : with_checksums_(with_checksums), paths_(shard_paths(folder)) {
+    index_.folder = folder;
+    folder_.shards.resize(paths_.size());
+  }
+
+  DatasetIndex index() {
+    for (const std::string& path : paths_) check_seal_head(path);
+    io::index_hdf5(paths_, [&](std::size_t i, io::Hdf5Index file) {
+      within_memory(paths_[i], [&] { take(i, std::move(file)); });
+    });
+    compare_kinds();
+    shard_kind(index_.info.kind).combine(folder_, index_.info);
+    DatasetInfo& info = index_.info;
+    if (info.tokenizer == "sentencepiece")
+      info.tokenizer_digest =
+          check_tokenizer_beside(paths_.front(), info.tokenizer_digest, info.vocabulary);
+    for (IndexedShard& shard : folder_.shards) index_.shards.push_back(std::move(shard.index));
+    return std::move(index_);
+  }
+
+ private:
+  void take(std::size_t i, io::Hdf5Index file) {
+    IndexedShard& shard = folder_.shards[i];
+    const io::Hdf5Reader reader(std::move(file));
+    shard.header = read_header(reader);
+    shard.index = shard_kind(shard.header.kind).index(reader, shard.header);
+    if (with_checksums_) shard.index.checksums = checksums_of(reader, shard);
+    const std::vector<std::string> classes = std::exchange(shard.header.classes, {});
+    if (classes.empty()) return;
+    shard.classes_hash = hash_of(classes);
+    if (!folder_.classes.empty() && i > folder_.classes_from) return;
+    folder_.classes_from = i;
+    folder_.classes = classes;
+  }
+
+  void compare_kinds() {
+    index_.info.kind = folder_.shards.front().header.kind;
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      const DatasetKind kind = folder_.shards[i].header.kind;
+      validate(
+          kind == index_.info.kind,
+          "{}: contains {}, but {} contains {}: all shards of a folder must be of the same kind",
+          paths_[i], to_string(kind), paths_.front(), to_string(index_.info.kind));
+    }
+  }
+
+  bool with_checksums_;
+  std::vector<std::string> paths_;
+  FolderShards folder_;
+  DatasetIndex index_;
+};
+
+}  // namespace
+
+DatasetIndex index_dataset(const std::string& folder, bool with_checksums) {
+  return Folder(folder, with_checksums).index();
+}
+
+std::string to_bytes(const DatasetIndex& index) {
+  const DatasetInfo& info = index.info;
+  ByteWriter bytes;
+  bytes.put_string(index.folder);
+  bytes.put(static_cast<std::uint8_t>(info.kind));
+  bytes.put(static_cast<std::uint8_t>(info.pixel_type));
+  for (const std::int64_t number : {info.height, info.width, info.channels, info.class_count,
+                                    info.vocabulary, info.tokens, info.documents, info.end_of_text})
+    bytes.put(number);
+  bytes.put_strings(info.classes);
+  bytes.put_string(info.tokenizer);
+  bytes.put_string(info.tokenizer_digest);
+  for (const ShardIndex& shard : index.shards) {
+    bytes.put_string(shard.path);
+    for (const std::int64_t number :
+         {shard.stamp.bytes, shard.stamp.seconds, shard.stamp.nanoseconds})
+      bytes.put(number);
+    shard.rows.put(bytes);
+    bytes.put_list(shard.labels);
+    bytes.put_list(shard.offsets);
+    bytes.put(shard.checksums.block);
+    bytes.put_list(shard.checksums.values);
+  }
+  return bytes.take();
+}
+
+DatasetIndex dataset_index_from_bytes(const std::string& text) {
+  ByteReader bytes(text);
+  DatasetIndex index;
+  DatasetInfo& info = index.info;
+  index.folder = bytes.get_string();
+  info.kind = bytes.get_enum(shard_kinds().back().kind);
+  info.pixel_type = bytes.get_enum(DType::int64);
+  for (std::int64_t* number : {&info.height, &info.width, &info.channels, &info.class_count,
+                               &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
+    *number = bytes.get<std::int64_t>();
+  info.classes = bytes.get_strings();
+  info.tokenizer = bytes.get_string();
+  info.tokenizer_digest = bytes.get_string();
+  while (!bytes.at_end()) {
+    ShardIndex& shard = index.shards.emplace_back();
+    shard.path = bytes.get_string();
+    for (std::int64_t* number :
+         {&shard.stamp.bytes, &shard.stamp.seconds, &shard.stamp.nanoseconds})
+      *number = bytes.get<std::int64_t>();
+    shard.rows = io::StoredDataset::get(bytes);
+    shard.labels = bytes.get_list<std::int32_t>();
+    shard.offsets = bytes.get_list<std::uint64_t>();
+    shard.checksums.block = bytes.get<std::int64_t>();
+    shard.checksums.values = bytes.get_list<std::uint64_t>();
+  }
+  return index;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shards of images: header, labels, and samples as they are stored.
+//
+// Labels are small and are read at the start, by the rank that indexes the folder. Images are read
+// by the reader threads of the loader, with one positioned read each. Values of floating-point
+// images must be finite; every read checks it.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "data/labels/image_labels.hpp"
+#include "data/sources/channel_order.hpp"
+#include "shard_checksums.hpp"
+#include "shard_header.hpp"
+#include "shard_kind.hpp"
+#include "shard_limits.hpp"
+#include "stored_rows.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::data {
+namespace {
+
+/// Returns the type of the pixels of stored images. Throws InputError for other types.
+DType pixel_type_of(const io::StoredDataset& stored) {
+  using Kind = io::StoredDataset::Kind;
+  if (stored.kind == Kind::integer && !stored.is_signed && stored.element_bytes <= 2)
+    return stored.element_bytes == 1 ? DType::uint8 : DType::uint16;
+  if (stored.kind == Kind::real && stored.element_bytes <= 4)
+    return stored.element_bytes == 2 ? DType::float16 : DType::float32;
+  const char* const found = stored.kind == Kind::real      ? "real numbers"
+                            : stored.kind != Kind::integer ? "no numbers"
+                            : stored.is_signed             ? "signed integers"
+                                                           : "unsigned integers";
+  throw InputError(fmt::format(
+      "{}: contains {}{}; images are uint8, uint16, float16 or float32 [samples, height, width, "
+      "channels]; write them with another dtype",
+      stored.location, found,
+      stored.is_number() ? fmt::format(" of {} bits", 8 * stored.element_bytes) : ""));
+}
+
+/// Returns whether one of `count` numbers is infinite or NaN: all bits of its exponent are 1.
+template <class Bits>
+bool any_not_finite(const Bits* numbers, std::size_t count, Bits exponent) {
+  unsigned found = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    found |= static_cast<unsigned>((numbers[i] & exponent) == exponent);
+  return found != 0;
+}
+
+/// Returns whether values of pixels are infinite or NaN. Integers never are.
+bool any_not_finite(DType type, const std::byte* values, std::int64_t bytes) {
+  const auto count = static_cast<std::size_t>(bytes / size_of(type));
+  if (type == DType::float32)
+    return any_not_finite(reinterpret_cast<const std::uint32_t*>(values), count, 0x7F800000u);
+  if (type == DType::float16)
+    return any_not_finite(reinterpret_cast<const std::uint16_t*>(values), count,
+                          std::uint16_t{0x7C00});
+  return false;
+}
+
+/// Throws InputError if images have another order of extents: the attribute `layout`, of the
+/// dataset or of the root, says so, or it is missing and the extents do.
+void check_layout(const io::Hdf5Index& file, const io::StoredDataset& stored) {
+  constexpr const char* known = "hwc";
+  for (const char* object : {"images", "/"}) {
+    if (!file.has_attribute(object, "layout")) continue;
+    const std::string layout = file.attribute_string(object, "layout");
+    validate(layout == known,
+             "{}: the attribute layout = \"{}\" is unknown; images are [samples, height, width, "
+             "channels], which is \"{}\"",
+             stored.location, printable(layout), known);
+    return;
+  }
+  const std::string problem = channels_first_problem(stored.shape);
+  validate(problem.empty(),
+           "{}: {}; if their order is right, say so: file[\"images\"].attrs[\"layout\"] = \"{}\"",
+           stored.location, problem, known);
+}
+
+void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
+  const io::StoredDataset& stored = reader.index().dataset("images");
+  shard.pixel_type = pixel_type_of(stored);
+  validate(stored.shape.size() == 4,
+           "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (gray ones: "
+           "channels = 1)",
+           stored.location, stored.shape.size(), fmt::join(stored.shape, ", "));
+  for (int i = 1; i < 4; ++i) {
+    validate(stored.shape[i] >= 1 && stored.shape[i] <= max_extent,
+             "{}: extents [{}] are invalid for images", stored.location,
+             fmt::join(stored.shape, ", "));
+  }
+  check_layout(reader.index(), stored);
+  shard.samples = stored.shape[0];
+  shard.height = stored.shape[1];
+  shard.width = stored.shape[2];
+  shard.channels = stored.shape[3];
+  shard.storage = storage_of(stored);
+}
+
+ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& shard) {
+  return {reader.path(),
+          reader.stamp(),
+          reader.index().dataset("images"),
+          read_labels(reader, shard),
+          {},
+          {}};
+}
+
+/// Compares the extents and classes of image shards.
+void combine_images(const FolderShards& folder, DatasetInfo& info) {
+  const auto path = [&](std::size_t i) { return folder.shards[i].index.path; };
+  const ShardDescription& first = folder.shards.front().header;
+  info.height = first.height;
+  info.width = first.width;
+  info.channels = first.channels;
+  info.pixel_type = first.pixel_type;
+  validate(first.channels <= max_channels,
+           "{}: images of {} channels are not supported; 1 to {} are", path(0), first.channels,
+           max_channels);
+  for (std::size_t i = 0; i < folder.shards.size(); ++i) {
+    const ShardDescription& header = folder.shards[i].header;
+    validate(header.height == info.height && header.width == info.width &&
+                 header.channels == info.channels,
+             "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a "
+             "folder must have the same size",
+             path(i), header.height, header.width, header.channels, info.height, info.width,
+             info.channels, path(0));
+    validate(header.pixel_type == info.pixel_type,
+             "{}: images of {} among images of {} ({}): all shards of a folder must have the same "
+             "type",
+             path(i), to_string(header.pixel_type), to_string(info.pixel_type), path(0));
+  }
+  combine_classes(folder, info);
+}
+
+class ImageSource : public SampleSource {
+ public:
+  ImageSource(ShardIndex shard, const ShardResources& resources)
+      : labels_(std::move(shard.labels)),
+        info_{pixel_type_of(shard.rows),
+              {shard.rows.shape[1], shard.rows.shape[2], shard.rows.shape[3]},
+              {}},
+        images_(std::move(shard.path), shard.stamp, std::move(shard.rows), resources.files,
+                resources.cache) {}
+
+  const SampleInfo& info() const override { return info_; }
+  std::int64_t size() const override { return std::ssize(labels_); }
+  std::int64_t sample_bytes(std::int64_t) const override { return info_.input_bytes(); }
+
+  void read(std::int64_t index, std::byte* input, std::int32_t* label) const override {
+    if (input != nullptr) {
+      images_.read(index, 1, input);
+      check_finite(index, input);
+    }
+    if (label != nullptr) *label = labels_[static_cast<std::size_t>(index)];
+  }
+
+  void read_ahead(std::int64_t first, std::int64_t count) const override {
+    images_.read_ahead(first, count);
+  }
+
+  std::string verify(const ShardChecksums* checksums, BlockRange blocks) const override {
+    std::vector<std::byte> piece;
+    std::string wrong;
+    const auto hash_rows = [&](std::int64_t begin, std::int64_t count, io::Xxh3& hash) {
+      const std::int64_t step =
+          std::max<std::int64_t>(1, verified_piece_bytes / info_.input_bytes());
+      for (std::int64_t first = begin; first < begin + count; first += step) {
+        const std::int64_t part = std::min(step, begin + count - first);
+        piece.resize(static_cast<std::size_t>(part * info_.input_bytes()));
+        images_.read(first, part, piece.data());
+        hash.update(piece.data(), piece.size());
+        for (std::int64_t i = 0; i < part; ++i)
+          if (wrong.empty())
+            wrong = finite_error(first + i, piece.data() + i * info_.input_bytes());
+      }
+      hash.update(labels_.data() + begin, static_cast<std::size_t>(count) * sizeof labels_[0]);
+    };
+    const std::string difference =
+        compare_blocks(checksums, blocks, size(), {"/images and /labels", "samples"}, hash_rows);
+    // A value in a damaged block is damaged, too.
+    validate(!difference.empty() || wrong.empty(), "{}", wrong);
+    return difference;
+  }
+
+ private:
+  void check_finite(std::int64_t index, const std::byte* image) const {
+    const std::string wrong = finite_error(index, image);
+    validate(wrong.empty(), "{}", wrong);
+  }
+
+  /// Returns "" if all values of an image are finite.
+  std::string finite_error(std::int64_t index, const std::byte* image) const {
+    const std::int64_t bytes = size_of(info_.dtype);
+    if (!any_not_finite(info_.dtype, image, info_.input_bytes())) return "";
+    std::int64_t at = 0;
+    while (!any_not_finite(info_.dtype, image + at * bytes, bytes)) ++at;
+    const std::int64_t channels = info_.input[2], pixel = at / channels, width = info_.input[1];
+    return fmt::format(
+        "{}: sample {} has a value that is infinite or NaN (row {}, column {}, channel {}); "
+        "replace such values before the shard is made",
+        images_.path(), index, pixel / width, pixel % width, at % channels);
+  }
+
+  std::vector<std::int32_t> labels_;
+  SampleInfo info_;
+  StoredRows images_;
+};
+
+std::unique_ptr<SampleSource> open_images(ShardIndex shard, const DatasetInfo&, std::int64_t,
+                                          const ShardResources& resources) {
+  return std::make_unique<ImageSource>(std::move(shard), resources);
+}
+
+}  // namespace
+
+const ShardKind image_shard_kind{DatasetKind::images, "images",       "images",   describe_images,
+                                 index_images,        combine_images, open_images};
+
+}  // namespace trireme::data

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads rows of HDF5 datasets: contiguous ones with positioned reads, all others through a cache.
+#include "stored_rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "trireme/base/check.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
+
+namespace trireme::data {
+namespace {
+
+// Below this size looking up a block costs more time than copying it.
+constexpr std::int64_t min_block_bytes = 64 << 10;
+
+io::Hdf5Number unsigned_number(std::int64_t bytes) {
+  TRIREME_EXPECT(bytes == 1 || bytes == 2 || bytes == 4);
+  return bytes == 1   ? io::Hdf5Number::uint8
+         : bytes == 2 ? io::Hdf5Number::uint16
+                      : io::Hdf5Number::uint32;
+}
+
+}  // namespace
+
+RowCache::Rows RowCache::find(const Key& key) {
+  const auto found = index_.find(key);
+  if (found == index_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->rows;
+}
+
+void RowCache::drop_oldest() {
+  cached_bytes_ -= static_cast<std::int64_t>(entries_.back().rows->size());
+  index_.erase(entries_.back().key);
+  entries_.pop_back();
+}
+
+RowCache::Rows RowCache::find_or_reserve(const Key& key, std::int64_t bytes) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (Rows rows = find(key)) return rows;
+    if (reserved_bytes_ == 0 || reserved_bytes_ + bytes <= budget_bytes_) break;
+    released_.wait(lock);  // the block may be cached then
+  }
+  while (!entries_.empty() && cached_bytes_ + reserved_bytes_ + bytes > budget_bytes_)
+    drop_oldest();
+  reserved_bytes_ += bytes;
+  return nullptr;
+}
+
+void RowCache::release(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reserved_bytes_ -= bytes;
+  released_.notify_all();
+}
+
+RowCache::Rows RowCache::insert(const Key& key, Rows rows, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reserved_bytes_ -= bytes;
+  released_.notify_all();
+  if (Rows others = find(key)) return others;
+  entries_.push_front({key, rows});
+  index_.emplace(key, entries_.begin());
+  cached_bytes_ += static_cast<std::int64_t>(rows->size());
+  return rows;
+}
+
+StoredRows::StoredRows(std::string path, const io::FileStamp& stamp, io::StoredDataset dataset,
+                       io::FilePool& files, std::shared_ptr<RowCache> cache)
+    : path_(std::move(path)),
+      stamp_(stamp),
+      dataset_(std::move(dataset)),
+      files_(files),
+      cache_(std::move(cache)),
+      direct_(dataset_.storage == io::StoredDataset::Storage::contiguous && dataset_.native_order),
+      row_bytes_(dataset_.element_bytes) {
+  // Integers of the same size are read, so that no number is converted.
+  dataset_.kind = io::StoredDataset::Kind::integer;
+  dataset_.is_signed = false;
+  for (std::size_t i = 1; i < dataset_.shape.size(); ++i) row_bytes_ *= dataset_.shape[i];
+  // A block is a multiple of a row of chunks, so that no chunk is decompressed twice in a row.
+  const std::int64_t rows = std::max<std::int64_t>(dataset_.shape[0], 1),
+                     chunk_rows = std::clamp<std::int64_t>(
+                         dataset_.chunk.empty() ? 1 : dataset_.chunk[0], 1, rows);
+  block_rows_ = chunk_rows * std::max<std::int64_t>(1, min_block_bytes / (chunk_rows * row_bytes_));
+}
+
+RowCache::Rows StoredRows::row_block(std::int64_t block) const {
+  const std::int64_t first = block * block_rows_,
+                     count = std::min(block_rows_, dataset_.shape[0] - first);
+  return cache_->get(this, block, count * row_bytes_, [&] {
+    std::vector<std::int64_t> start(dataset_.shape.size(), 0), extent = dataset_.shape;
+    start[0] = first;
+    extent[0] = count;
+    auto rows =
+        std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(count * row_bytes_));
+    io::read_values(*file(), dataset_, start, extent, unsigned_number(dataset_.element_bytes),
+                    rows->data());
+    return RowCache::Rows(std::move(rows));
+  });
+}
+
+void StoredRows::read_ahead(std::int64_t first, std::int64_t count) const {
+  if (!direct_) return;
+  try {
+    file()->read_ahead(dataset_.offset + first * row_bytes_, count * row_bytes_);
+  } catch (const std::exception&) {
+    // read() reports a file that cannot be opened.
+  }
+}
+
+void StoredRows::read(std::int64_t first, std::int64_t count, std::byte* rows) const {
+  TRIREME_EXPECT(first >= 0 && count >= 0 && first + count <= dataset_.shape[0]);
+  if (count == 0) return;
+  if (direct_) {
+    file()->read_at(dataset_.offset + first * row_bytes_, rows, count * row_bytes_);
+    return;
+  }
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t block = (first + done) / block_rows_,
+                       row_in_block = (first + done) % block_rows_;
+    const std::int64_t part = std::min(count - done, block_rows_ - row_in_block);
+    const RowCache::Rows held = row_block(block);
+    std::memcpy(rows + done * row_bytes_, held->data() + row_in_block * row_bytes_,
+                static_cast<std::size_t>(part * row_bytes_));
+    done += part;
+  }
+}
+
+}  // namespace trireme::data

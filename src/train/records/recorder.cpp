@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes metrics.jsonl, TensorBoard files, the progress line and log lines on world rank 0.
+//
+// step() adds to a window of mean times; train_row() writes the window and starts a new one. If the
+// disk refuses rows, they wait in memory; write_remaining() tries them again at the end of the run.
+// Files that were removed are opened anew, at the next checkpoint at the latest.
+#include "recorder.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/clock.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Time between two looks for removed files at rows of kind train. Each checkpoint looks too.
+constexpr double reopening_seconds = 1;
+
+}  // namespace
+
+Recorder::Recorder(const Options& options, Log& log)
+    : options_(options),
+      log_(log),
+      progress_(log, options.is_recorder, options.every_steps),
+      epochs_(options.epoch, options.decode),
+      comparison_({.prediction = options.prediction,
+                   .flops_per_rank = options.flops_per_rank,
+                   .host_computes = in_host_memory(options.device.kind)}) {
+  if (!options.is_recorder) return;
+  telemetry_ = Telemetry(options.device);
+  const monitor::RunFolder folder(options.run_folder);
+  metrics_ = monitor::Metrics(folder.metrics());
+  if (options.tensorboard) tensorboard_ = monitor::TensorBoard(folder / io::run_names::tensorboard);
+  if (options.fresh)
+    event({}, "start", "a fresh start");  // Rows before this one belong to an earlier run.
+}
+
+double Recorder::epoch_of(const RunState& state) const {
+  return static_cast<double>(state.cursor.epoch) +
+         static_cast<double>(state.cursor.position) /
+             static_cast<double>(options_.scale.samples_per_epoch);
+}
+
+std::optional<double> Recorder::mfu(double step_seconds) const {
+  const double peak = options_.prediction.peak_flops;
+  if (options_.flops_per_rank == 0 || peak == 0) return std::nullopt;
+  return flops_per_s(step_seconds) / peak;
+}
+
+void Recorder::write_scalar(const std::string& tag, const RunState& state, double value) {
+  if (may_write()) tensorboard_.write_scalar(tag, state.step, value);
+}
+
+void Recorder::reopen_removed_files(const RunState& state) {
+  files_seen_at_ = monotonic_seconds();
+  if (!may_write()) return;
+  std::vector<std::string> reopened;
+  std::string failure;
+  // One file that cannot be opened does not keep the others closed.
+  const auto reopen = [&](auto& file, const std::string& name) {
+    try {
+      if (file.reopen_if_removed()) reopened.push_back(name);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  };
+  reopen(metrics_, io::run_names::metrics);
+  reopen(log_, io::run_names::log);
+  reopen(tensorboard_, std::string("the event file of ") + io::run_names::tensorboard + "/");
+  if (!failure.empty() && !reopening_failed_)
+    log_.warn("a file of the run was removed and cannot be opened anew: {}", failure);
+  reopening_failed_ = !failure.empty();
+  for (const std::string& name : reopened) {
+    const std::string detail = fmt::format(
+        "{} was removed or replaced while the run goes on: it is opened anew, and what was written "
+        "into the old file since then is lost",
+        name);
+    log_.warn("{}", detail);
+    event(state, "file_reopened", detail);
+  }
+}
+
+/// Writes a row, and logs when writing starts or stops to fail.
+void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
+  if (!may_write()) return;
+  row.add("elapsed_s", state.elapsed_seconds);
+  metrics_.write(row);
+  const std::string trouble = metrics_.write_error();
+  if (!trouble.empty() && !rows_are_waiting_)
+    log_.warn("{}; training continues, rows are kept in memory until they can be written", trouble);
+  if (trouble.empty() && rows_are_waiting_) log_.info("all rows of metrics are written");
+  rows_are_waiting_ = !trouble.empty();
+}
+
+void Recorder::write_remaining(const RunState& state) {
+  if (!options_.is_recorder || !may_write()) return;
+  reopen_removed_files(state);
+  metrics_.retry();
+  const std::string trouble = metrics_.write_error();
+  ensure(trouble.empty(), "{}: the last rows of metrics are lost", trouble);
+}
+
+void Recorder::step(const RunState& state, const StepResult& result) {
+  if (!options_.is_recorder) return;
+  window_ += result.times;
+  comparison_.add_step(result.times);
+  window_top1_ += result.top1;
+  window_skipped_ += result.applied ? 0 : 1;
+  ++window_steps_;
+  smoothed_step_seconds_ = smoothed_step_seconds_ == 0
+                               ? result.times.total
+                               : 0.95 * smoothed_step_seconds_ + 0.05 * result.times.total;
+
+  monitor::Progress::State shown;
+  shown.step = state.step;
+  shown.total_steps = options_.total_steps;
+  shown.epoch = epoch_of(state);
+  const std::int64_t total_samples = options_.scale.samples_after(options_.total_steps);
+  shown.total_epochs =
+      static_cast<double>(total_samples) / static_cast<double>(options_.scale.samples_per_epoch);
+  shown.loss = result.loss;
+  shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
+  shown.tokens = options_.scale.tokens_per_sample > 0;
+  const auto samples_per_step = static_cast<double>(options_.scale.samples_per_step);
+  const std::int64_t labels_per_sample =
+      std::max<std::int64_t>(1, options_.scale.tokens_per_sample);
+  shown.per_second =
+      samples_per_step * static_cast<double>(labels_per_sample) / smoothed_step_seconds_;
+  const auto samples_left =
+      static_cast<double>(total_samples - options_.scale.samples_after(state.step));
+  if (options_.total_steps > 0)
+    shown.seconds_left = samples_left / samples_per_step * smoothed_step_seconds_;
+  shown.flops_per_s = flops_per_s(smoothed_step_seconds_);
+  shown.mfu = mfu(smoothed_step_seconds_).value_or(-1);
+  progress_.show(shown);
+
+  log_epochs(epochs_.add(state.cursor, result.times));
+}
+
+void Recorder::log_epochs(const std::string& line) {
+  if (line.empty()) return;
+  progress_.clear();
+  log_.info("{}", line);
+}
+
+void Recorder::begin_epoch(std::int64_t epoch) { epochs_ = EpochSummary(epoch, options_.decode); }
+
+void Recorder::finish() {
+  if (!options_.is_recorder) return;
+  progress_.clear();
+  log_epochs(epochs_.rest());
+}
+
+void Recorder::compare_prediction() {
+  if (!options_.is_recorder) return;
+  for (const std::string& line : comparison_.lines()) log_.info("{}", line);
+}
+
+void Recorder::set_memory_in_use(const MemoryInUse& memory) {
+  if (!options_.is_recorder) return;
+  memory_ = memory;
+  const auto has_grown = [](std::int64_t now, std::int64_t logged) {
+    constexpr double logged_growth = 1.1;
+    return static_cast<double>(now) > logged_growth * static_cast<double>(logged);
+  };
+  if (!has_grown(memory.host_bytes, logged_memory_.host_bytes) &&
+      !has_grown(memory.device_bytes.value_or(0), logged_memory_.device_bytes.value_or(0)))
+    return;
+  logged_memory_ = memory;
+  progress_.clear();
+  log_.info("memory in use, largest rank: {}host {}; planned {}",
+            memory.device_bytes ? "device " + format_bytes(*memory.device_bytes) + ", " : "",
+            format_bytes(memory.host_bytes), format_bytes(options_.memory_bytes));
+}
+
+void Recorder::train_row(const RunState& state, const StepResult& result,
+                         const optim::StepRates& rates) {
+  if (!options_.is_recorder) return;
+  if (monotonic_seconds() - files_seen_at_ > reopening_seconds) reopen_removed_files(state);
+  const double steps = static_cast<double>(std::max<std::int64_t>(1, window_steps_));
+  const double step_seconds = window_.total / steps;
+  const double samples_per_second =
+      static_cast<double>(options_.scale.samples_per_step) / step_seconds;
+  const double tokens_per_second =
+      samples_per_second * static_cast<double>(options_.scale.tokens_per_sample);
+  monitor::MetricsRow row("train");
+  row.add("step", state.step).add("epoch", epoch_of(state)).add("samples", state.samples);
+  row.add("loss", result.loss)
+      .add("rate", rates.learning_rate)
+      .add("grad_norm", result.grad_norm)
+      .add("loss_scale", result.loss_scale);
+  row.add("samples_per_s", samples_per_second);
+  if (options_.scale.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
+  row.add("step_s", step_seconds);
+  row.add("data_s", window_.data / steps)
+      .add("read_s", (window_.readers.read + window_.readers.verify) / steps)
+      .add("decode_s", window_.readers.decode / steps)
+      .add("augment_s", window_.readers.augment / steps)
+      .add("transfer_s", window_.transfer / steps)
+      .add("forward_s", window_.forward / steps)
+      .add("backward_s", window_.backward / steps);
+  row.add("comm_exposed_s", window_.comm_exposed / steps)
+      .add("optimizer_s", window_.optimizer / steps);
+  row.add("memory_bytes", options_.memory_bytes);
+  if (memory_) {
+    if (memory_->device_bytes) row.add("memory_device_bytes", *memory_->device_bytes);
+    row.add("memory_host_bytes", memory_->host_bytes);
+  }
+  row.add("skipped", window_skipped_);
+  row.add("top1", window_top1_ / steps);
+  if (rates.momentum) row.add("momentum", *rates.momentum);
+  const double tflops = flops_per_s(step_seconds) / 1e12;
+  const std::optional<double> utilization = mfu(step_seconds);
+  if (options_.flops_per_rank > 0) row.add("tflops_per_rank", tflops);
+  if (utilization) row.add("mfu", *utilization);
+  const DeviceReading sensors = telemetry_.read();
+  if (sensors.utilization_percent) row.add("gpu_util", *sensors.utilization_percent);
+  if (sensors.temperature_celsius) row.add("gpu_temp_c", *sensors.temperature_celsius);
+  if (sensors.power_watts) row.add("gpu_power_w", *sensors.power_watts);
+  if (sensors.clock_megahertz) row.add("gpu_clock_mhz", *sensors.clock_megahertz);
+  write(row, state);
+  if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
+  write_scalar("train/loss", state, result.loss);
+  write_scalar("train/rate", state, rates.learning_rate);
+  if (rates.momentum) write_scalar("train/momentum", state, *rates.momentum);
+  write_scalar("train/grad_norm", state, result.grad_norm);
+  write_scalar("train/samples_per_s", state, samples_per_second);
+  if (options_.scale.tokens_per_sample > 0)
+    write_scalar("train/tokens_per_s", state, tokens_per_second);
+  if (options_.flops_per_rank > 0) write_scalar("train/tflops_per_rank", state, tflops);
+  if (utilization) write_scalar("train/mfu", state, *utilization);
+  window_ = {};
+  window_steps_ = window_skipped_ = 0;
+  window_top1_ = 0;
+}
+
+void Recorder::noise_scale(const RunState& state, const NoiseScale& noise,
+                           std::int64_t small_batch) {
+  if (!options_.is_recorder) return;
+  monitor::MetricsRow row("noise");
+  row.add("step", state.step)
+      .add("epoch", epoch_of(state))
+      .add("noise_scale", noise.samples)
+      .add("gradient_norm_squared", noise.gradient_norm_squared)
+      .add("trace", noise.trace)
+      .add("small_batch", small_batch)
+      .add("large_batch", options_.scale.samples_per_step)
+      .add("measurements", state.noise.measurements);
+  write(row, state);
+  const bool known = std::isfinite(noise.samples);
+  if (known) write_scalar("noise/noise_scale", state, noise.samples);
+  write_scalar("noise/gradient_norm_squared", state, noise.gradient_norm_squared);
+  write_scalar("noise/trace", state, noise.trace);
+  progress_.clear();
+  log_.info("step {}: gradient noise scale {} (a step has {})", state.step,
+            known ? fmt::format("{:.4g} samples", noise.samples)
+                  : std::string("unknown: the noise hides the gradient"),
+            options_.scale.samples_per_step);
+}
+
+void Recorder::tensors(const RunState& state, const std::vector<TensorRecord>& records) {
+  if (!options_.is_recorder) return;
+  for (const TensorRecord& record : records) {
+    monitor::MetricsRow row("tensors");
+    row.add("step", state.step)
+        .add("tensor", record.name)
+        .add("weight_norm", record.weight_norm)
+        .add("gradient_norm", record.gradient_norm)
+        .add("update_ratio", record.update_ratio);
+    if (record.trust_ratio) row.add("trust_ratio", *record.trust_ratio);
+    write(row, state);
+    const std::string tag = "tensors/" + record.name;
+    write_scalar(tag + "/weight_norm", state, record.weight_norm);
+    write_scalar(tag + "/gradient_norm", state, record.gradient_norm);
+    if (std::isfinite(record.update_ratio))
+      write_scalar(tag + "/update_ratio", state, record.update_ratio);
+    if (record.trust_ratio) write_scalar(tag + "/trust_ratio", state, *record.trust_ratio);
+  }
+}
+
+void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics,
+                          double seconds) {
+  if (!options_.is_recorder) return;
+  comparison_.add_evaluation(seconds);
+  const bool tokens = options_.scale.tokens_per_sample > 0;
+  // Metrics count labels; a sample has one label per token.
+  const std::int64_t samples =
+      tokens ? metrics.num_labels / options_.scale.tokens_per_sample : metrics.num_labels;
+  monitor::MetricsRow row("evaluate");
+  row.add("step", state.step)
+      .add("epoch", epoch_of(state))
+      .add("split", split)
+      .add("samples", samples);
+  row.add("loss", metrics.loss).add("top1", metrics.top1);
+  row.add("top5", metrics.top5).add("perplexity", metrics.perplexity());
+  if (options_.averages) row.add("weights", "ema");
+  write(row, state);
+  write_scalar(split + "/loss", state, metrics.loss);
+  write_scalar(split + "/top1", state, metrics.top1);
+  if (tokens) write_scalar(split + "/perplexity", state, metrics.perplexity());
+  progress_.clear();
+  const std::string measured =
+      tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
+                           100 * metrics.top1, metrics.num_labels)
+             : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1,
+                           100 * metrics.top5, metrics.num_labels);
+  log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split,
+            options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
+            metrics.loss, measured);
+}
+
+void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
+                          double stall_seconds, double copy_seconds, double seconds) {
+  if (!options_.is_recorder) return;
+  comparison_.add_checkpoint(seconds);
+  reopen_removed_files(state);
+  monitor::MetricsRow row("checkpoint");
+  row.add("step", state.step)
+      .add("path", path)
+      .add("bytes", bytes)
+      .add("stall_s", stall_seconds)
+      .add("copy_s", copy_seconds)
+      .add("write_s", seconds);
+  write(row, state);
+  progress_.clear();
+  log_.info("checkpoint {} ({}, {:.2f} s, steps waited {:.2f} s)", path, format_bytes(bytes),
+            seconds, stall_seconds);
+}
+
+void Recorder::event(const RunState& state, const std::string& event, const std::string& detail) {
+  if (!options_.is_recorder) return;
+  monitor::MetricsRow row("event");
+  row.add("step", state.step).add("event", event).add("detail", detail);
+  write(row, state);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Evaluation during training (evaluate) and of a checkpoint (`trireme evaluate`,
+// evaluate_checkpoint).
+//
+// Each data rank evaluates its micro-batches in groups of up to 64, whose sums are read together.
+// All ranks then gather the sums and add them in the order of the dataset, so the result does not
+// depend on the number of ranks.
+#include "trireme/train/step/evaluation.hpp"
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "train/run/reader_threads.hpp"
+#include "train/run/restore.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/phase.hpp"
+#include "trireme/data/labels/label_meaning.hpp"
+#include "trireme/train/run/run.hpp"
+#include "trireme/train/run/trainer.hpp"
+
+namespace trireme::train {
+
+Metrics evaluate(Replica& replica, data::Loader& loader,
+                 const std::function<void()>& before_error) {
+  loader.start({});
+  const EvaluationPass pass{loader.micro_batches_per_pass(),
+                            [&loader](std::exception_ptr& error) -> const data::MicroBatch& {
+                              return loader.next(error);
+                            }};
+  return evaluate(replica, pass, before_error);
+}
+
+Metrics evaluate(Replica& replica, const EvaluationPass& batches,
+                 const std::function<void()>& before_error) {
+  // Sums are added per micro-batch in the order of the set, for any number of ranks: round r of
+  // data rank d is micro-batch r * D + d.
+  const parallel::Mesh& mesh = replica.mesh();
+  const auto rounds = static_cast<std::size_t>(batches.rounds);
+  std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
+  // 1. Switch to the averaged weights and evaluate this rank's micro-batches.
+  replica.weight_update().swap_ema();
+  const bool whole_model = mesh.shape.ranks() == mesh.shape.data;
+  std::exception_ptr unreadable;
+  const auto pass = [&] {
+    for (std::size_t first = 0; first < rounds; first += PipelineStage::max_unread_micro_batches) {
+      const std::span some = std::span(mine).subspan(
+          first, std::min<std::size_t>(PipelineStage::max_unread_micro_batches, rounds - first));
+      for (std::size_t number = 0; number < some.size(); ++number) {
+        enter_phase("evaluation");
+        const data::MicroBatch& batch = batches.next(unreadable);
+        if (unreadable && whole_model) return;
+        replica.stage().evaluate(batch, static_cast<int>(number));
+      }
+      replica.stage().read_sums(some);
+    }
+  };
+  // With model parallelism other ranks wait for the activations of this one. Unreadable samples are
+  // replaced by padding until the end of the pass. Any other error ends the job on its rank.
+  if (whole_model)
+    comm::together(mesh.world, pass);
+  else
+    pass();
+  replica.engine().quiesce();
+  replica.weight_update().swap_ema();
+  const std::int64_t failed =
+      mesh.world.all_reduce(std::int64_t{unreadable ? 1 : 0}, comm::Reduction::max);
+  if (failed != 0 && before_error) before_error();
+  if (failed != 0)
+    comm::together(mesh.world, [&] {
+      if (unreadable) std::rethrow_exception(unreadable);
+    });
+  // 2. Gather the sums of all data ranks, and add them in the order of the set.
+  mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  Sums total;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(mesh.data.size()); ++rank)
+      total = total + all[rank * rounds + round];
+  }
+  mesh.pipeline.broadcast(std::as_writable_bytes(std::span(&total, 1)),
+                          mesh.shape.pipeline - 1);  // The last stage holds the sums.
+  const double count = total.count > 0 ? total.count : 1;
+  return {total.loss / count, total.top1 / count, total.top5 / count,
+          static_cast<std::int64_t>(total.count)};
+}
+
+namespace {
+
+/// Returns options for forward only, one micro-batch at a time. Uses the deck's layout if the
+/// number of ranks is a multiple of a replica's, else one replica per rank. Sets `shape`
+/// accordingly. Throws InputError if the model or the micro-batch does not fit the layout.
+ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInfo& train,
+                                  parallel::MeshShape& shape) {
+  const int ranks = shape.data;
+  const int inner = deck.parallel.tensor * deck.parallel.pipeline;
+  if (ranks % inner == 0)
+    shape = {
+        .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
+  ReplicaOptions options = make_replica_options(deck, train, {});
+  options.trains = false;
+  options.optimizer.ema = 0;  // The loaded weights are evaluated as they are.
+  options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
+  options.pipeline_chunks = 1;
+  options.sequence = options.sequence && shape.tensor > 1;
+  parallel::ParallelOptions layout = deck.parallel;
+  layout.pipeline = shape.pipeline;
+  layout.pipeline_schedule = options.pipeline_schedule;
+  layout.pipeline_chunks = options.pipeline_chunks;
+  validate_replica({deck.run, deck.batch, layout, deck.data, deck.schedule, deck.model}, train);
+  return options;
+}
+
+}  // namespace
+
+Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment,
+                            Log& log) {
+  // 1. Check the split and open the datasets.
+  const deck::Deck& deck = request.deck;
+  const std::string& split = request.split;
+  const auto folder_key = deck::folder_of_split(split);
+  validate(folder_key != nullptr, "--split {}: no such split; train, validation or test", split);
+  const std::string& folder = deck.data.*folder_key;
+  validate(!folder.empty(), "--split {}: the deck names no data.{}", split, split);
+  const comm::Communicator& world = environment.world();
+  // The classes of the training set are those of the model.
+  const data::Dataset train_set =
+      open_dataset(world, "data.train", deck.data.train, training_form(deck));
+  const data::Dataset set = open_dataset(world, "data." + split, folder, evaluation_form(deck));
+  comm::together(world, [&] {
+    validate_dataset(deck.model, deck.data, train_set.info(), "data.train", deck.data.train);
+    validate_dataset(deck.model, deck.data, set.info(), "data." + split, folder);
+    validate_same_form(train_set.info(), set.info(), "data." + split, folder);
+  });
+  // 2. Layout and memory of a replica without training.
+  parallel::MeshShape shape{.data = environment.world().size()};
+  const ReplicaOptions options = evaluation_options(deck, train_set.info(), shape);
+  const parallel::Mesh mesh(shape, environment.world());
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
+  Device device;
+  comm::together(mesh.world, [&] {
+    device = choose_device(deck, environment.local_rank());
+    validate_precision(deck, describe_device(device));
+  });
+  const MemoryPlan plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
+  std::unique_ptr<Replica> replica;
+  std::unique_ptr<data::Loader> loader;
+  const int readers = choose_reader_threads(deck, environment, device, log);
+  comm::together(mesh.world, [&] {
+    replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
+    loader = std::make_unique<data::Loader>(
+        set, evaluation_loader_options(deck, set, mesh, device, readers));
+  });
+  engine.connect(mesh.world, engine_connections(replica->options(), mesh));
+  // 3. Load the weights and evaluate.
+  const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
+  if (const std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log))
+    validate_same_model(*stored, deck, request.checkpoint);
+  comm::together(mesh.world, [&] {
+    const std::array sides{meaning_of(contents.info, request.checkpoint),
+                           data::meaning_of(train_set.info(), "data.train", deck.data.train),
+                           data::meaning_of(set.info(), "data." + split, folder)};
+    for (const std::string& line : data::validate_same_meaning(sides)) log.info("{}", line);
+  });
+  load_weights(*replica, contents, request.checkpoint, request.weights);
+  log.info("evaluating {}{} on {} samples of {}", request.checkpoint,
+           checkpoint::selects_average(request.weights, contents, request.checkpoint)
+               ? " (average of the weights)"
+               : "",
+           set.info().samples, folder);
+  return evaluate(*replica, *loader);
+}
+
+}  // namespace trireme::train
