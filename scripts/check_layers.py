@@ -162,6 +162,14 @@ def check_source(root, path):
     library = library_of(relative)
     lines = path.read_text(encoding="utf-8").splitlines()
     code = [line.strip() for line in lines[:2] if "SPDX-License-Identifier" not in line]
+    own_header = (
+        f"trireme/{'/'.join(relative.parts[relative.parts[0] == 'src':-1])}/{path.stem}.hpp"
+    )
+    if path.suffix == ".cpp" and (root / "include" / own_header).exists():
+        first = next((line for line in lines if INCLUDE.match(line)), "")
+        if first != f'#include "{own_header}"':
+            # So a header that does not compile alone is found (tests/CMakeLists.txt).
+            yield f"{name}:1: a source includes its own header first: {own_header}"
     if path.suffix in {".hpp", ".h", ".cuh"} and code[:1] != ["#pragma once"]:
         yield f"{name}:1: a header begins with #pragma once"
     if library not in ARROWS:

@@ -15,7 +15,7 @@
 #      without one they are skipped, and the build is for one architecture (sm_90).
 #   3. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
 #      them. Kernels run on the CPU, whose memory AddressSanitizer checks. Each reader of untrusted
-#      files reads changed files for 30 s (tests/fuzz); in the last step for 1 s. fuzz.sh does it
+#      files reads changed files for 10 s (tests/fuzz); in the last step for 1 s. fuzz.sh does it
 #      longer.
 #   4. Checks the dependencies between the libraries (check_layers.py), the text of code and
 #      documents (check_text.py), the pictures (figures/make.py), the format of the sources

@@ -168,8 +168,19 @@ class CheckLayers(unittest.TestCase):
         self.write("include/trireme/base/bad.hpp", "// a comment\n#pragma once\n")
         self.expect_one("include/trireme/base/bad.hpp:1", "#pragma once")
 
+    def test_own_header_is_not_the_first(self):
+        self.write("include/trireme/kernels/norm/mean.hpp", "#pragma once\n")
+        for name in ("tensor", "kernels/norm/mean"):
+            path = f"{'' if '/' in name else 'src/tensor/'}{name}.cpp"
+            own = f'#include "trireme/{name if "/" in name else "tensor/tensor"}.hpp"\n'
+            self.write(path, "// Sums.\n" + own + "#include <vector>\n")
+            self.assertEqual(self.violations(), [])
+            self.write(path, "// Sums.\n#include <vector>\n" + own)
+            self.expect_one(path, "its own header first")
+            (self.root / path).unlink()
+
     def test_file_too_long(self):
-        for name in ("src/tensor/tensor.cpp", "tests/long_test.py"):
+        for name in ("src/tensor/long.cpp", "tests/long_test.py"):
             limit = check_layers.MAX_FILE_LINES[name.split("/")[0]]
             self.write(name, "\n" * limit)
             self.assertEqual(self.violations(), [])
