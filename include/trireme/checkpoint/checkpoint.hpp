@@ -131,8 +131,8 @@ void reject_folder(const std::string& path);
 /// Returns metadata, shapes and digests of a checkpoint. Throws InputError with file and object,
 /// NewerFormat if the version is too new.
 Contents read_contents(const io::Hdf5Index& file);
-/// Indexes the file, which is untrusted (io/hdf5_index.hpp), and returns its contents. Called by
-/// one rank; not collective.
+/// Indexes the file, which is untrusted (io/hdf5/hdf5_index.hpp), and returns its contents. Called
+/// by one rank; not collective.
 Contents read_contents(const std::string& path);
 /// Reads the contents on rank 0 and returns them on every rank. Collective.
 Contents read_contents(const comm::Communicator& world, const std::string& path);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests record_programs and prove (plan/call_record.hpp, plan/proof.hpp): recorded runs are free of
-// deadlock, some ranks stand for all, and every mistake made in a recorded program is found.
+// Tests record_programs and prove (plan/proof/call_record.hpp, plan/proof/proof.hpp): recorded runs
+// are free of deadlock, some ranks stand for all, and every mistake made in a recorded program is
+// found.
 #include "trireme/plan/proof/proof.hpp"
 
 #include <algorithm>

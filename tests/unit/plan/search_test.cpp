@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests search_layouts (plan/search.hpp): its result is that of predicting every layout of a small
-// space, and no layout that fits is lost.
+// Tests search_layouts (plan/search/search.hpp): its result is that of predicting every layout of a
+// small space, and no layout that fits is lost.
 #include "trireme/plan/search/search.hpp"
 
 #include <algorithm>

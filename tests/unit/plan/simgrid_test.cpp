@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests write_replay and simgrid_platform (plan/simgrid.hpp): traces have the format of SimGrid's
-// replay, every message has its receiver, and nothing of the step is lost.
+// Tests write_replay and simgrid_platform (plan/proof/simgrid.hpp): traces have the format of
+// SimGrid's replay, every message has its receiver, and nothing of the step is lost.
 #include "trireme/plan/proof/simgrid.hpp"
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests the health rules of train::Health (train/health.hpp), the detector of slow ranks, and the
-// search for the replicas that differ (train/replica_check.hpp). No rank runs: values are given.
+// Tests the health rules of train::Health (train/supervision/health.hpp), the detector of slow
+// ranks, and the search for the replicas that differ (train/supervision/replica_check.hpp). No rank
+// runs: values are given.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests train::Deadlines, MainThreadActivity and HeartbeatMonitor (train/heartbeat_monitor.hpp):
-// which rank is reported as lost, and when. Times are given by the tests; no thread runs.
+// Tests train::Deadlines, MainThreadActivity and HeartbeatMonitor
+// (train/supervision/heartbeat_monitor.hpp): which rank is reported as lost, and when. Times are
+// given by the tests; no thread runs.
 #include <algorithm>
 #include <limits>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests train::query_job_time (train/job_time.hpp): the end of a batch job as Slurm, PBS, Torque,
-// LSF and Flux report it. Scripts in a scratch folder stand in for the commands of these systems.
+// Tests train::query_job_time (train/run/job_time.hpp): the end of a batch job as Slurm, PBS,
+// Torque, LSF and Flux report it. Scripts in a scratch folder stand in for the commands of these
+// systems.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests Replica::measure (train/replica.hpp): the bytes planned on the meta device are the bytes
-// that a run allocates, for every precision, recomputation and sharding.
+// Tests Replica::measure (train/step/replica.hpp): the bytes planned on the meta device are the
+// bytes that a run allocates, for every precision, recomputation and sharding.
 #include <map>
 #include <string>
 #include <string_view>

@@ -30,7 +30,7 @@ struct DatasetIndex {
 };
 
 /// Reads the headers and labels of all shards of a folder. The files are untrusted: a child process
-/// opens them (io/hdf5_index.hpp), so one rank calls this.
+/// opens them (io/hdf5/hdf5_index.hpp), so one rank calls this.
 ///
 /// Checks the heads of seals, the document offsets, that each label is a class, and that the shards
 /// agree: kind, extents, vocabulary, classes. Reads no images and tokens. Throws InputError that

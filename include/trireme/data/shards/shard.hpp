@@ -37,7 +37,7 @@ struct ShardDescription {
 std::string_view to_string(DatasetKind kind);
 
 /// Returns the description of one shard. The file is untrusted: a child process opens it
-/// (io/hdf5_index.hpp), so only one rank should call this.
+/// (io/hdf5/hdf5_index.hpp), so only one rank should call this.
 ///
 /// Throws InputError if the file is not a shard: not HDF5, another format or version, a dataset
 /// missing or of the wrong shape. Throws it also if the seal is damaged or counts another length.

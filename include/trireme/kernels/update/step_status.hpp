@@ -22,8 +22,8 @@ struct SampleSums {
 /// Flags that a rank can raise in a step: bits 0 to 7 of its stop requests.
 constexpr int num_status_flags = 8;
 
-/// Status of a step. Its numbers are added over all ranks (train/status_exchange.hpp), so a sum of
-/// statuses is a status.
+/// Status of a step. Its numbers are added over all ranks (train/step/status_exchange.hpp), so a
+/// sum of statuses is a status.
 struct StepStatus {
   /// Over micro-batches. A rank whose samples are counted elsewhere, or not at all, has zeros.
   SampleSums sums;

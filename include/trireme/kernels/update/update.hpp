@@ -61,8 +61,8 @@ struct TensorRates {
   std::int64_t updates_before = 0;
 };
 
-/// Decision about one step. decide_step() (kernels/step_decision.hpp) writes it on the device;
-/// every update kernel of the step reads it.
+/// Decision about one step. decide_step() (kernels/update/step_decision.hpp) writes it on the
+/// device; every update kernel of the step reads it.
 struct StepDecision {
   /// 0: the step changes nothing
   std::int32_t apply = 1;
