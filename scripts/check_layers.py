@@ -88,7 +88,7 @@ THIRD_PARTY = [
     (
         r"archive(_entry)?\.h$",
         ["src/data/sources/archive_reader."],
-        "libarchive is for src/data/sources/archive_reader.hpp",
+        "libarchive is for src/data/sources/archive_reader.hpp and the files that include it",
     ),
     (
         r"CLI/",
@@ -188,6 +188,9 @@ def check_source(root, path):
             elif other != library and other not in ARROWS[library]:
                 arrows = ", ".join(ARROWS[library]) or "none"
                 yield f"{where}: {library} includes {header}: not one of its arrows ({arrows})"
+            continue
+        if match.group(1) == '"' and relative.parts[0] == "include":
+            yield f"{where}: {header}: a public header includes public headers only"
             continue
         own_file = find_own(root, relative, header) if match.group(1) == '"' else None
         for pattern, places, message in THIRD_PARTY:

@@ -3,7 +3,7 @@
 // Layers of image models: convolution, batch and group norm, linear, and the classifier's loss.
 //
 // Each forward allocates its output from the pass, enqueues one operation and saves what backward
-// pops. Blocks in resnet.cpp and mlp.cpp call them.
+// pops. Blocks in resnet/family.cpp and mlp/family.cpp call them.
 #include "layers.hpp"
 
 #include <cmath>

@@ -168,6 +168,13 @@ class CheckLayers(unittest.TestCase):
         self.write("include/trireme/base/bad.hpp", "// a comment\n#pragma once\n")
         self.expect_one("include/trireme/base/bad.hpp:1", "#pragma once")
 
+    def test_private_header_in_a_public_one(self):
+        self.write("src/tensor/views/detail.hpp", "#pragma once\n")
+        self.write(
+            "include/trireme/tensor/bad.hpp", '#pragma once\n#include "tensor/views/detail.hpp"\n'
+        )
+        self.expect_one("include/trireme/tensor/bad.hpp:2", "public headers only")
+
     def test_own_header_is_not_the_first(self):
         self.write("include/trireme/kernels/norm/mean.hpp", "#pragma once\n")
         for name in ("tensor", "kernels/norm/mean"):

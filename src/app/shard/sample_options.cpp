@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <system_error>
 
 #include "image_storage.hpp"
 #include "trireme/base/check.hpp"

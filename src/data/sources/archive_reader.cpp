@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "gzip_reader.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"

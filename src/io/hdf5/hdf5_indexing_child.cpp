@@ -2,6 +2,7 @@
 //
 // The child process that makes the indexes of HDF5 files: sets its limits, scans each file, and
 // writes records about its objects to the pipe of its parent (hdf5_indexing.cpp shows the order).
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>

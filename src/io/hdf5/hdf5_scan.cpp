@@ -5,7 +5,7 @@
 // scan_hdf5() walks the groups from the root. For each link it reports one object with its
 // attributes: a group, a dataset with type, extents and storage, a soft link with its target.
 // Whatever HDF5 cannot read of an object becomes the problem of that object; the walk continues.
-// hdf5_indexing.cpp calls it, for untrusted files in a child process.
+// hdf5_indexing_child.cpp calls it, for untrusted files in a child process.
 #include "hdf5_scan.hpp"
 
 #include <algorithm>

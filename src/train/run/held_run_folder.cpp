@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"

@@ -25,6 +25,7 @@
 #include "trireme/train/step/evaluation.hpp"
 
 namespace trireme::train {
+
 TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
                            const StartProgress& progress)
     : run_(parts.run),

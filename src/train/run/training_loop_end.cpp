@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "training_loop.hpp"
