@@ -21,11 +21,6 @@ bool has_equal_parts(std::span<const std::int64_t> bounds) {
   return true;
 }
 
-/// Returns the bytes that one rank sends when `bytes` travel around a ring once.
-double ring_bytes(const RankInGroup& group, std::int64_t bytes) {
-  return static_cast<double>(bytes) * (group.size - 1) / group.size;
-}
-
 }  // namespace
 
 void CallList::clear() {

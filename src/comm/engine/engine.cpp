@@ -250,7 +250,7 @@ Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, v
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float),
                     scratch_size = scratch_bytes(count, order, transfer_type);
   MpiCommunicator* implementation =
-      mpi_communicator_of(group, ring_bytes(group, count * element_bytes(transfer_type)));
+      mpi_communicator_of(group, ring_bytes(rank_in(group), count * element_bytes(transfer_type)));
   if (implementation == nullptr && state_->observes(group, count))
     return state_->observe({.kind = Call::Kind::reduce_scatter,
                             .group = group,
@@ -299,7 +299,7 @@ Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
   TRIREME_EXPECT(std::ssize(bounds) == group.size() + 1 &&
                  std::is_sorted(bounds.begin(), bounds.end()));
   const std::int64_t bytes = bounds.back() - bounds.front();
-  MpiCommunicator* implementation = mpi_communicator_of(group, ring_bytes(group, bytes));
+  MpiCommunicator* implementation = mpi_communicator_of(group, ring_bytes(rank_in(group), bytes));
   if (implementation == nullptr && state_->observes(group, bytes))
     return state_->observe({.kind = Call::Kind::all_gather,
                             .group = group,

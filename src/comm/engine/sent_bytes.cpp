@@ -51,10 +51,6 @@ std::int64_t element_bytes(TransferType transfer_type) {
   return transfer_type == TransferType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
 }
 
-double ring_bytes(const Communicator& group, std::int64_t bytes) {
-  return static_cast<double>(bytes) * (group.size() - 1) / group.size();
-}
-
 RankInGroup rank_in(const Communicator& group) { return {group.rank(), group.size()}; }
 
 double sent_by_all_reduce(const Communicator& group, std::int64_t count, SumOrder order,
@@ -62,7 +58,7 @@ double sent_by_all_reduce(const Communicator& group, std::int64_t count, SumOrde
   const bool is_narrow = transfer_type == TransferType::bfloat16;
   // MPI has no library sum in bfloat16.
   if (order == SumOrder::library && (by_nccl || !is_narrow))
-    return 2 * ring_bytes(group, count * element_bytes(transfer_type));
+    return 2 * ring_bytes(rank_in(group), count * element_bytes(transfer_type));
   if (is_narrow)
     return SentBytes::of(
         Bfloat16Sum(rank_in(group), any_address<float>(), any_address<BFloat16>(), count));
@@ -74,7 +70,7 @@ double sent_by_reduce_scatter(const Communicator& group, std::span<const std::in
                               SumOrder order, TransferType transfer_type, bool by_nccl) {
   const std::int64_t count = bounds.back() - bounds.front();
   if (order == SumOrder::library && by_nccl)
-    return ring_bytes(group, count * element_bytes(transfer_type));
+    return ring_bytes(rank_in(group), count * element_bytes(transfer_type));
   if (transfer_type == TransferType::bfloat16)
     return SentBytes::of(Bfloat16Sum(rank_in(group), any_address<float>(), any_address<BFloat16>(),
                                      bounds, any_address<float>()));
@@ -84,7 +80,7 @@ double sent_by_reduce_scatter(const Communicator& group, std::span<const std::in
 
 double sent_by_all_gather(const Communicator& group, std::span<const std::int64_t> bounds,
                           bool by_nccl) {
-  return by_nccl ? ring_bytes(group, bounds.back() - bounds.front())
+  return by_nccl ? ring_bytes(rank_in(group), bounds.back() - bounds.front())
                  : SentBytes::of(AllGather(rank_in(group), any_address<std::byte>(), bounds));
 }
 

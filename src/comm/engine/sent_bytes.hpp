@@ -16,9 +16,6 @@ std::int64_t element_bytes(TransferType transfer_type);
 
 RankInGroup rank_in(const Communicator& group);
 
-/// Returns the bytes that one rank sends when `bytes` travel around a ring.
-double ring_bytes(const Communicator& group, std::int64_t bytes);
-
 // Return the bytes that this rank sends for a sum or gather: those of its messages, or with a
 // library's sum those of a ring. Nothing is sent.
 

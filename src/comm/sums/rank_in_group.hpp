@@ -35,4 +35,9 @@ inline IndexRange part_of(std::span<const std::int64_t> bounds, int rank) {
   return {bounds[at] - bounds.front(), bounds[at + 1] - bounds.front()};
 }
 
+/// Returns the bytes that one rank sends when `bytes` travel around a ring once.
+inline double ring_bytes(const RankInGroup& group, std::int64_t bytes) {
+  return static_cast<double>(bytes) * (group.size - 1) / group.size;
+}
+
 }  // namespace trireme::comm

@@ -15,7 +15,6 @@
 
 #include "hdf5_report.hpp"
 #include "stored_dataset.hpp"
-
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 

@@ -16,12 +16,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <list>
 #include <mutex>
-#include <new>
 #include <utility>
 
 #include <fcntl.h>
@@ -32,7 +30,6 @@
 #include "hdf5_indexing.hpp"
 #include "hdf5_report.hpp"
 #include "hdf5_scan.hpp"
-
 #include "trireme/base/check.hpp"
 #include "trireme/base/child_process.hpp"
 #include "trireme/base/clock.hpp"
@@ -44,6 +41,8 @@
 
 namespace trireme::io {
 namespace {
+
+using namespace detail;
 
 // The paths of one process must fit on a command line.
 constexpr std::size_t max_paths_per_process = 256;

@@ -10,7 +10,7 @@
 
 #include "trireme/io/file.hpp"
 
-namespace trireme::io {
+namespace trireme::io::detail {
 
 // The process that needs an index (hdf5_indexing.cpp) and its child processes
 // (hdf5_indexing_child.cpp) agree on these constants.
@@ -39,4 +39,4 @@ inline std::int64_t size_of_file(const std::string& path) {
   return File(path, File::Mode::read).size();
 }
 
-}  // namespace trireme::io
+}  // namespace trireme::io::detail

@@ -26,6 +26,8 @@
 namespace trireme::io {
 namespace {
 
+using namespace detail;
+
 template <class Resource>
 void set_limit(Resource resource, rlim_t most) {
   rlimit now{};

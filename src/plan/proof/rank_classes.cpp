@@ -50,33 +50,6 @@ Classes members_of(const std::vector<std::int32_t>& ranks, const Classes& classe
   return members;
 }
 
-}  // namespace
-
-KindGroups groups_of(const parallel::MeshShape& shape, parallel::MeshGroup kind) {
-  KindGroups result;
-  const int ranks = shape.ranks();
-  result.group_of.assign(static_cast<std::size_t>(ranks), -1);
-  result.position_in = result.group_of;
-  std::map<int, std::vector<std::pair<int, std::int32_t>>> members;  // by color
-  for (std::int32_t rank = 0; rank < ranks; ++rank) {
-    const parallel::MeshSplit split = parallel::split_of(shape, rank, kind);
-    if (split.size > 1 && split.color >= 0) members[split.color].emplace_back(split.key, rank);
-  }
-  for (auto& [color, list] : members) {
-    std::sort(list.begin(), list.end());
-    std::vector<std::int32_t>& group = result.ranks.emplace_back();
-    for (const auto& [key, rank] : list) {
-      result.group_of[static_cast<std::size_t>(rank)] =
-          static_cast<std::int32_t>(result.ranks.size()) - 1;
-      result.position_in[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(group.size());
-      group.push_back(rank);
-    }
-  }
-  return result;
-}
-
-namespace {
-
 /// Sets the first class of each rank, by its program and its positions in groups with messages.
 /// Returns the number of classes.
 std::size_t find_first_classes(const RankPrograms& programs, const std::vector<KindGroups>& kinds,
@@ -116,6 +89,29 @@ std::size_t refine(const std::vector<KindGroups>& kinds, Classes& classes) {
 }
 
 }  // namespace
+
+KindGroups groups_of(const parallel::MeshShape& shape, parallel::MeshGroup kind) {
+  KindGroups result;
+  const int ranks = shape.ranks();
+  result.group_of.assign(static_cast<std::size_t>(ranks), -1);
+  result.position_in = result.group_of;
+  std::map<int, std::vector<std::pair<int, std::int32_t>>> members;  // by color
+  for (std::int32_t rank = 0; rank < ranks; ++rank) {
+    const parallel::MeshSplit split = parallel::split_of(shape, rank, kind);
+    if (split.size > 1 && split.color >= 0) members[split.color].emplace_back(split.key, rank);
+  }
+  for (auto& [color, list] : members) {
+    std::sort(list.begin(), list.end());
+    std::vector<std::int32_t>& group = result.ranks.emplace_back();
+    for (const auto& [key, rank] : list) {
+      result.group_of[static_cast<std::size_t>(rank)] =
+          static_cast<std::int32_t>(result.ranks.size()) - 1;
+      result.position_in[static_cast<std::size_t>(rank)] = static_cast<std::int32_t>(group.size());
+      group.push_back(rank);
+    }
+  }
+  return result;
+}
 
 RankClasses find_classes(const RankPrograms& programs) {
   const auto ranks = static_cast<std::size_t>(programs.shape.ranks());

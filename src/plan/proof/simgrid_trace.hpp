@@ -11,14 +11,6 @@
 
 namespace trireme::plan {
 
-// Shorter ones have no latency (smpi/lat-factor). SimGrid adds some bytes to each message, so the
-// signals of one byte are far below it.
-inline constexpr std::int64_t min_message_bytes = 100;
-// Counts of a message are `int`: longer ones count in doubles.
-inline constexpr std::int64_t max_bytes_as_count = std::int64_t{1} << 30;
-inline constexpr int type_double = 0, type_byte = 6;  // numbers of SimGrid
-inline constexpr double host_flops = 1e9;             // of the platform
-
 /// The lines of one process.
 class SimgridTrace {
  public:
@@ -57,6 +49,14 @@ class SimgridTrace {
   }
 
  private:
+  // Shorter ones have no latency (smpi/lat-factor). SimGrid adds some bytes to each message, so the
+  // signals of one byte are far below it.
+  static constexpr std::int64_t min_message_bytes = 100;
+  // Counts of a message are `int`: longer ones count in doubles.
+  static constexpr std::int64_t max_bytes_as_count = std::int64_t{1} << 30;
+  static constexpr int type_double = 0, type_byte = 6;  // numbers of SimGrid
+  static constexpr double host_flops = 1e9;             // of the platform
+
   struct Size {
     explicit Size(std::int64_t bytes)
         : count(bytes <= max_bytes_as_count ? std::max(bytes, min_message_bytes)
