@@ -26,6 +26,8 @@ GPT = (
     .replace('"text/', '"data/text/')
 )
 MICRO_BATCHES = 4  # of one step of both decks on one rank
+# Of a run that tries all algorithms by itself.
+ALONE = {"TRIREME_ALGORITHMS": ""}
 # Calls that a step may not make after the first one has set up everything.
 ONCE = (
     "allocations",
@@ -93,8 +95,12 @@ class StandInCase(harness.Case):
         )
 
     def trained(self, deck, *arguments, ranks=1, devices=1, length=4, **environment):
-        """Returns the counts of each step, for each rank. Keeps the kernels of each rank."""
+        """Returns the counts of each step, for each rank. Keeps the kernels of each rank.
+
+        Runs share the algorithms that they find, since trials take longer than the run.
+        """
         self.write_deck(deck)
+        environment = {"TRIREME_ALGORITHMS": self.shared + "/algorithms.txt", **environment}
         result = self.train_on_stand_in(*arguments, ranks=ranks, devices=devices, **environment)
         self.assertEqual(result.returncode, 0, result.text)
         self.assertIn("NVIDIA H200", result.text)
@@ -108,6 +114,18 @@ class StandInCase(harness.Case):
             self.assertEqual(len(steps), length)
         self.kernels = [kernels for _, _, kernels in reports]
         return [steps for steps, _, _ in reports]
+
+    def try_the_rest(self, folder, step, train):
+        """Trains on from `step` until every problem was tried, and returns the last step.
+
+        A start that has no time left for trials leaves them to the next one, as on a busy machine.
+        `train` trains up to a step.
+        """
+        while "the next start chooses" in self.log(folder).rsplit("were chosen in")[-1]:
+            self.assertLess(step, 10, self.log(folder))
+            step += 2
+            train(step)
+        return step
 
     def log(self, folder):
         with open(self.path(folder, "log.txt")) as file:

@@ -14,6 +14,7 @@ import shutil
 
 import harness
 from cuda_stand_in import (
+    ALONE,
     BFLOAT16,
     FLOAT8,
     FLOAT16,
@@ -69,7 +70,10 @@ class CudaStandIn(StandInCase):
             ("lars", ("--set", "optimizer.kind=lars")),
         ):
             with self.subTest(name):
-                (steps,) = self.trained(RESNET, *FOUR, *more, "--set", "run.folder=" + name)
+                alone = ALONE if name in ("float32", "bfloat16") else {}
+                (steps,) = self.trained(
+                    RESNET, *FOUR, *more, "--set", "run.folder=" + name, **alone
+                )
                 self.expect_steady(steps, MICRO_BATCHES, overlap=name != "float16")
                 graphs[name] = steps[1]["graphs"]
                 self.assertGreater(graphs[name], 0)  # convolutions
@@ -86,22 +90,38 @@ class CudaStandIn(StandInCase):
             )
             self.assertEqual(self.algorithms_with_sums("float32"), [])
         with self.subTest("known at the next start"):
-            (steps,) = self.trained(
-                RESNET, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16"
-            )
+
+            def train(step, length):
+                (steps,) = self.trained(
+                    RESNET,
+                    *("--set", "run.stop=%d steps" % step),
+                    *(*BFLOAT16, "--set", "run.folder=bfloat16"),
+                    length=length,
+                    **ALONE,
+                )
+                return steps
+
+            step = self.try_the_rest("bfloat16", 4, lambda step: train(step, 2))
+            steps = train(step + 4, 4)
             self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])
             self.expect_steady(steps, MICRO_BATCHES)
         with self.subTest("known, and cannot be run"):
             os.mkdir(self.path("again"))
             shutil.copy(self.path("bfloat16/algorithms.txt"), self.path("again"))
             (steps,) = self.trained(
-                RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=again", STAND_IN_CUDA_PLAIN="1"
+                RESNET,
+                *(*FOUR, *BFLOAT16, "--set", "run.folder=again"),
+                STAND_IN_CUDA_PLAIN="1",
+                **ALONE,
             )
             self.expect_steady(steps, MICRO_BATCHES)
             self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])  # no trial
         with self.subTest("not known, and cannot be run"):
             (steps,) = self.trained(
-                RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1"
+                RESNET,
+                *(*FOUR, *BFLOAT16, "--set", "run.folder=plain"),
+                STAND_IN_CUDA_PLAIN="1",
+                **ALONE,
             )
             self.expect_steady(steps, MICRO_BATCHES)
             self.assertEqual(self.algorithms_with_sums("plain"), ["one by one"] * 7)
@@ -203,7 +223,7 @@ class CudaStandIn(StandInCase):
             ("offload", ("--set", 'parallel.offload=["optimizer"]')),
         ):
             with self.subTest(name):
-                (steps,) = self.trained(GPT, *FOUR, *more, "--set", "run.folder=" + name)
+                (steps,) = self.trained(GPT, *FOUR, *more, "--set", "run.folder=" + name, **ALONE)
                 self.expect_steady(steps, MICRO_BATCHES, overlap=name != "float16")
                 products[name] = steps[1]["products"]
                 self.assertGreater(steps[0]["products"], products[name])  # trials of algorithms
@@ -221,7 +241,9 @@ class CudaStandIn(StandInCase):
             self.assertEqual(set(self.float8_marks("float8")), {"0", "1"})
         with self.subTest("the algorithms are known at the next start"):
             (steps,) = self.trained(
-                GPT, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16"
+                GPT,
+                *("--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16"),
+                **ALONE,
             )
             self.assertEqual(steps[0]["products"], products["bfloat16"])
             self.expect_steady(steps, MICRO_BATCHES)
@@ -229,7 +251,7 @@ class CudaStandIn(StandInCase):
             # Gradients of biases, GELU and its derivative. Of equal times the first form counts.
             self.assertEqual(self.forms_of_products("bfloat16"), {"fused"})
             self.assertEqual(self.forms_of_products("float16"), {"fused"})
-            slow = {"STAND_IN_CUDA_SLOW_EPILOGUES": "1"}
+            slow = {"STAND_IN_CUDA_SLOW_EPILOGUES": "1", **ALONE}
             for length in (4, 8):  # tried, and known at the next start
                 (steps,) = self.trained(
                     GPT,
@@ -247,7 +269,10 @@ class CudaStandIn(StandInCase):
         for name, more in (("bfloat16", BFLOAT16), ("float8", FLOAT8)):
             with self.subTest("a library without epilogues", precision=name):
                 (steps,) = self.trained(
-                    GPT, *FOUR, *more, "--set", "run.folder=plain-" + name, STAND_IN_CUDA_PLAIN="1"
+                    GPT,
+                    *(*FOUR, *more, "--set", "run.folder=plain-" + name),
+                    STAND_IN_CUDA_PLAIN="1",
+                    **ALONE,
                 )
                 self.expect_steady(steps, MICRO_BATCHES)
                 self.assertEqual(steps[1]["products"], products[name])
