@@ -15,12 +15,12 @@
 #      that is not optimized.
 #   2. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
 #      them. Kernels run on the CPU, whose memory AddressSanitizer checks. Each reader of untrusted
-#      files reads changed files for 10 s (tests/fuzz); in the last step for 1 s. fuzz.sh does it
-#      longer.
+#      files reads changed files for 10 s (tests/fuzz). fuzz.sh does it longer.
 #   3. Checks the dependencies between the libraries (check_layers.py), the text of code and
 #      documents (check_text.py), the pictures (figures/make.py), the format of the sources
 #      (clang-format, black) and the scripts (shellcheck).
-#   4. Runs all tests of the preset release. GPU cases are skipped if there is no GPU.
+#   4. Runs the other tests of the preset release, those of kernels again. GPU cases are skipped if
+#      there is no GPU.
 #
 # --werror: warnings of the compiler are errors. A second run builds only the changed files. Failed
 # steps are named at the end, after the last output of their failed tests and the first error of
@@ -155,7 +155,17 @@ if [ "$all" = no ]; then
   step "release: build" build release --target trireme tests_short
   step "release: tests" tests release -j 2 -LE '^long$'
 else
-  step "release: build" build release
+  # Unit tests run once: with sanitizers, if those are built.
+  sanitized=()
+  [ "$asan" = no ] || sanitized=(unit fuzz)
+  targets=(trireme test_headers)
+  labels=()
+  for label in unit kernels mpi system fuzz; do
+    [[ " ${sanitized[*]} " != *" $label "* ]] || continue
+    targets+=("tests_$label")
+    labels+=("$label")
+  done
+  step "release: build" build release --target "${targets[@]}"
   if [ "$cuda" != no ]; then
     step "cuda-release: build" build cuda-release --target trireme tests_kernels
     step "cuda-release: without a driver" tests cuda-release -j 2
@@ -163,16 +173,17 @@ else
   fi
   if [ "$asan" = yes ]; then
     step "sanitizers: build" build asan --target tests_unit tests_kernels tests_fuzz
-    # The tests left out take minutes each and repeat calls of other ones.
-    step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels|fuzz)$' \
-      -E '\.emulated$|^ops\.bench$|BesideEveryChoiceTheKeysLeftOutAreThoseRefused$'
+    step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels|fuzz)$' -E '^ops.*\.emulated$'
   fi
   step "arrows between the libraries" python3 scripts/check_layers.py
   step "text of code and documents" python3 scripts/check_text.py
   step "pictures of the documents" python3 scripts/figures/make.py --check
   step "clang-format and black" check_format
   step "shellcheck" check_scripts
-  step "release: tests" tests release -j 2
+  step "release: tests" tests release -j 2 -L "^($(
+    IFS='|'
+    echo "${labels[*]}"
+  ))\$"
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then
