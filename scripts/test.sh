@@ -156,16 +156,13 @@ if [ "$all" = no ]; then
   step "release: tests" tests release -j 2 -LE '^long$'
 else
   # Unit tests run once: with sanitizers, if those are built.
-  sanitized=()
-  [ "$asan" = no ] || sanitized=(unit fuzz)
-  targets=(trireme test_headers)
-  labels=()
-  for label in unit kernels mpi system fuzz; do
-    [[ " ${sanitized[*]} " != *" $label "* ]] || continue
-    targets+=("tests_$label")
-    labels+=("$label")
-  done
-  step "release: build" build release --target "${targets[@]}"
+  release_targets=()
+  release_tests=()
+  if [ "$asan" = yes ]; then
+    release_targets=(--target trireme tests_kernels tests_mpi tests_system test_headers)
+    release_tests=(-L '^(kernels|mpi|system)$')
+  fi
+  step "release: build" build release "${release_targets[@]}"
   if [ "$cuda" != no ]; then
     step "cuda-release: build" build cuda-release --target trireme tests_kernels
     step "cuda-release: without a driver" tests cuda-release -j 2
@@ -180,10 +177,7 @@ else
   step "pictures of the documents" python3 scripts/figures/make.py --check
   step "clang-format and black" check_format
   step "shellcheck" check_scripts
-  step "release: tests" tests release -j 2 -L "^($(
-    IFS='|'
-    echo "${labels[*]}"
-  ))\$"
+  step "release: tests" tests release -j 2 "${release_tests[@]}"
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then
