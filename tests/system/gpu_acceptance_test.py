@@ -170,12 +170,12 @@ class GpuAcceptance(AcceptanceCase):
     def test_a_run_that_hangs_leaves_time_for_the_others(self):
         hang = 'case "$*" in *resnet-float32*) exec sleep 1000 ;; esac\n'
         programs = self.programs(trireme=hang + 'exec "%s" "$@"' % harness.TRIREME)
-        # The section gets 64 s.
-        patience = str(64 / acceptance.SECTIONS["parity"].limit)
+        # The section gets 120 s, half of them for one run: beside other work the others take 20 s.
+        patience = str(120 / acceptance.SECTIONS["parity"].limit)
         result, found = self.acceptance("parity", bin_folder=programs, patience=patience)
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertEqual(list(found["parity"]["failed"]), ["resnet float32"])
-        self.assertRegex(found["parity"]["failed"]["resnet float32"], "not done within 3[0-2] s")
+        self.assertRegex(found["parity"]["failed"]["resnet float32"], "not done within (59|60) s")
         self.assertEqual(len(found["parity"]["runs"]), 3)
 
     def test_variants_are_compared_beside_the_first(self):
