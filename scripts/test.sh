@@ -20,7 +20,7 @@
 #      documents (check_text.py), the pictures (figures/make.py), the format of the sources
 #      (clang-format, black) and the scripts (shellcheck).
 #   4. Runs the other tests of the preset release, those of kernels again. GPU cases are skipped if
-#      there is no GPU.
+#      there is no GPU. --no-asan runs the unit tests here.
 #
 # --werror: warnings of the compiler are errors. A second run builds only the changed files. Failed
 # steps are named at the end, after the last output of their failed tests and the first error of
@@ -155,12 +155,13 @@ if [ "$all" = no ]; then
   step "release: build" build release --target trireme tests_short
   step "release: tests" tests release -j 2 -LE '^long$'
 else
-  # Unit tests run once: with sanitizers, if those are built.
+  # Unit tests run once: with sanitizers, if those are built and do not disturb them.
   release_targets=()
   release_tests=()
   if [ "$asan" = yes ]; then
-    release_targets=(--target trireme tests_kernels tests_mpi tests_system test_headers)
-    release_tests=(-L '^(kernels|mpi|system)$')
+    release_targets=(--target trireme test_headers)
+    release_targets+=(tests_unsanitized tests_kernels tests_mpi tests_system)
+    release_tests=(-L '^(unsanitized|kernels|mpi|system)$')
   fi
   step "release: build" build release "${release_targets[@]}"
   if [ "$cuda" != no ]; then

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
@@ -12,8 +11,6 @@
 
 namespace trireme {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr Device cpu{DeviceKind::cpu, 0}, meta{DeviceKind::meta, 0};
 
@@ -50,19 +47,6 @@ TEST(Allocation, MovesItsMemory) {
   EXPECT_EQ(third.data(), data);
   EXPECT_EQ(third.bytes(), 100u);
   EXPECT_EQ(Allocation().data(), nullptr);
-}
-
-TEST(Allocation, NamesTheBlockThatDidNotFit) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer's allocator ends the process where memory is not to be had";
-#endif
-  try {
-    const Allocation block(cpu, std::size_t{1} << 60, "optimizer state");
-    FAIL() << "an exbibyte was given";
-  } catch (const Failure& error) {
-    EXPECT_THAT(error.what(), HasSubstr("optimizer state"));
-    EXPECT_EQ(error.code(), ExitCode::failure);
-  }
 }
 
 TEST(Cuda, NoDeviceComesWithAReason) {
