@@ -11,6 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -37,6 +39,10 @@ struct Memories {
 Memories& memories() {
   static auto* const all = new Memories;
   return *all;
+}
+
+std::size_t offset_in_page(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % page;
 }
 
 std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page; }
@@ -136,11 +142,18 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
 cudaError_t fill_memory(void* address, int value, std::size_t bytes) {
   std::byte* const data = to_host_address(address, bytes, "a memset");
   if (data == nullptr) return cudaErrorInvalidValue;
-  const auto memory = memory_at(address);
-  if (value == 0 && memory->data == address && memory->bytes == bytes && memory->device >= 0)
-    madvise(data, rounded(bytes), MADV_REMOVE);  // replaces the pages by zeros
-  else
+  if (value == 0 && memory_at(address)->device >= 0) {
+    // Whole pages are replaced by zeros when they are next read.
+    std::byte* const end = data + bytes;
+    std::byte* const first_page = std::min(data + (page - offset_in_page(data)) % page, end);
+    std::byte* const last_page = std::max(end - offset_in_page(end), first_page);
+    std::memset(data, 0, static_cast<std::size_t>(first_page - data));
+    if (first_page != last_page)
+      madvise(first_page, static_cast<std::size_t>(last_page - first_page), MADV_REMOVE);
+    std::memset(last_page, 0, static_cast<std::size_t>(end - last_page));
+  } else {
     std::memset(data, value, bytes);
+  }
   count_call(Counter::memory_fill);
   return cudaSuccess;
 }
