@@ -23,6 +23,7 @@ deterministic = true
 [model]
 kind = "resnet"
 depth = 8
+width = 8
 [data]
 train = "train"
 validation = "validation"
