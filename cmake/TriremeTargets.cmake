@@ -29,6 +29,11 @@ if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:${sanitize_options}>")
   target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)
+  # The code of tests compiles in 60 % of the time without these checks. Linked after trireme_flags,
+  # whose options these follow.
+  add_library(trireme_checks_of_tests INTERFACE)
+  target_compile_options(trireme_checks_of_tests INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=alignment;-fno-sanitize-address-use-after-scope>")
 endif()
 if(TRIREME_LIBFUZZER)
   target_compile_options(trireme_flags INTERFACE
@@ -118,6 +123,9 @@ function(trireme_test name)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(TRIREME_SANITIZE AND ARG_LABEL STREQUAL unit)
     target_compile_options(${target} PRIVATE -O0)
+  endif()
+  if(TRIREME_SANITIZE)
+    target_link_libraries(${target} PRIVATE trireme_checks_of_tests)
   endif()
   # tests_LABEL builds all tests of one label: tests_unit, tests_kernels, ...
   if(NOT TARGET tests_${ARG_LABEL})
