@@ -104,8 +104,8 @@ add_custom_target(tests_short)
 
 # trireme_test(NAME LABEL label SOURCES ... LINK targets... [RANKS 1 2 4])
 #
-# Without RANKS every TEST() is one ctest case. With RANKS mpirun starts the whole program once at
-# each number of ranks (tests/support/mpi_main.cpp).
+# Without RANKS every TEST() is one ctest case, with sanitizers the whole program. With RANKS mpirun
+# starts the whole program once at each number of ranks (tests/support/mpi_main.cpp).
 function(trireme_test name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINK;RANKS" ${ARGN})
   set(target test_${name})
@@ -143,15 +143,22 @@ function(trireme_test name)
         ENVIRONMENT "${TRIREME_MPI_ENVIRONMENT};OMP_NUM_THREADS=1")
     endforeach()
   else()
-    # Sanitizers look at each thread by itself.
-    set(threads OMP_NUM_THREADS=1 OMP_PROC_BIND=false)
-    if(ARG_LABEL STREQUAL kernels AND NOT TRIREME_SANITIZE)
-      set(threads ${TRIREME_TWO_THREADS})
-    endif()
     target_link_libraries(${target} PRIVATE test_main)
-    gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-      DISCOVERY_TIMEOUT 600
-      PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} ENVIRONMENT "${threads}")
+    if(TRIREME_SANITIZE)
+      # Starting a program with sanitizers takes longer than most cases, so a program is one test.
+      # Sanitizers look at each thread by itself.
+      add_test(NAME ${name} COMMAND ${target})
+      set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}"
+        TIMEOUT ${TRIREME_TEST_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false")
+    else()
+      set(threads OMP_NUM_THREADS=1 OMP_PROC_BIND=false)
+      if(ARG_LABEL STREQUAL kernels)
+        set(threads ${TRIREME_TWO_THREADS})
+      endif()
+      gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+        DISCOVERY_TIMEOUT 600
+        PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} ENVIRONMENT "${threads}")
+    endif()
     # Tests of ops also run on every other device, as whole programs
     # (tests/support/tested_device.hpp). `ctest -L gpu` runs the tests that need a GPU.
     if(ARG_LABEL STREQUAL kernels)
