@@ -29,12 +29,18 @@ if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:${sanitize_options}>")
   target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)
-  # The code of tests compiles in 60 % of the time without these checks. Linked after trireme_flags,
-  # whose options these follow.
-  add_library(trireme_checks_of_tests INTERFACE)
-  target_compile_options(trireme_checks_of_tests INTERFACE
-    "$<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=alignment;-fno-sanitize-address-use-after-scope>")
 endif()
+# trireme_checks(NAME options...): a library of options that change the checks of sanitizers. A
+# target links it after trireme_flags, whose options these follow; own ones would precede them.
+function(trireme_checks name)
+  add_library(${name} INTERFACE)
+  if(TRIREME_SANITIZE)
+    target_compile_options(${name} INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${ARGN}>")
+  endif()
+endfunction()
+# The code of tests compiles in 60 % of the time without these checks.
+trireme_checks(trireme_checks_of_tests
+  -fno-sanitize=alignment -fno-sanitize-address-use-after-scope)
 if(TRIREME_LIBFUZZER)
   target_compile_options(trireme_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
@@ -118,14 +124,12 @@ function(trireme_test name)
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests
     ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gmock)
+  target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gmock
+    trireme_checks_of_tests)
   # Tests spend their time in the libraries; less optimization of their own code compiles faster.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(TRIREME_SANITIZE AND ARG_LABEL STREQUAL unit)
     target_compile_options(${target} PRIVATE -O0)
-  endif()
-  if(TRIREME_SANITIZE)
-    target_link_libraries(${target} PRIVATE trireme_checks_of_tests)
   endif()
   # tests_LABEL builds all tests of one label: tests_unit, tests_kernels, ...
   if(NOT TARGET tests_${ARG_LABEL})
@@ -143,18 +147,18 @@ function(trireme_test name)
         ENVIRONMENT "${TRIREME_MPI_ENVIRONMENT};OMP_NUM_THREADS=1")
     endforeach()
   else()
+    # Sanitizers look at each thread by itself.
+    set(threads OMP_NUM_THREADS=1 OMP_PROC_BIND=false)
+    if(ARG_LABEL STREQUAL kernels AND NOT TRIREME_SANITIZE)
+      set(threads ${TRIREME_TWO_THREADS})
+    endif()
     target_link_libraries(${target} PRIVATE test_main)
     if(TRIREME_SANITIZE)
       # Starting a program with sanitizers takes longer than most cases, so a program is one test.
-      # Sanitizers look at each thread by itself.
       add_test(NAME ${name} COMMAND ${target})
       set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}"
-        TIMEOUT ${TRIREME_TEST_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false")
+        TIMEOUT ${TRIREME_TEST_TIMEOUT} ENVIRONMENT "${threads}")
     else()
-      set(threads OMP_NUM_THREADS=1 OMP_PROC_BIND=false)
-      if(ARG_LABEL STREQUAL kernels)
-        set(threads ${TRIREME_TWO_THREADS})
-      endif()
       gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
         DISCOVERY_TIMEOUT 600
         PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} ENVIRONMENT "${threads}")

@@ -41,8 +41,9 @@ Memories& memories() {
   return *all;
 }
 
-std::size_t offset_in_page(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address) % page;
+/// Returns the first byte of the page of an address.
+std::byte* page_begin(const void* address) {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(address) / page * page);
 }
 
 std::size_t rounded(std::size_t bytes) { return (bytes + page - 1) / page * page; }
@@ -109,8 +110,7 @@ std::byte* side_of_copy(const void* address, std::size_t bytes, bool& pageable, 
   pageable = !memory;
   if (memory) return to_host_address(address, bytes, what);
   unsigned char resident;
-  if (mincore(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) / page * page),
-              page, &resident) != 0) {
+  if (mincore(page_begin(address), page, &resident) != 0) {
     fault(std::string(what) + ": the memory does not exist or was freed");
     return nullptr;
   }
@@ -145,8 +145,8 @@ cudaError_t fill_memory(void* address, int value, std::size_t bytes) {
   if (value == 0 && memory_at(address)->device >= 0) {
     // Whole pages are replaced by zeros when they are next read.
     std::byte* const end = data + bytes;
-    std::byte* const first_page = std::min(data + (page - offset_in_page(data)) % page, end);
-    std::byte* const last_page = std::max(end - offset_in_page(end), first_page);
+    std::byte* const first_page = std::min(page_begin(data + page - 1), end);
+    std::byte* const last_page = std::max(page_begin(end), first_page);
     std::memset(data, 0, static_cast<std::size_t>(first_page - data));
     if (first_page != last_page)
       madvise(first_page, static_cast<std::size_t>(last_page - first_page), MADV_REMOVE);
