@@ -25,19 +25,20 @@ std::int64_t rows_of(const Tensor& t) { return t.elements() / t.shape.back(); }
 
 }  // namespace
 
-void gelu_forward(Context& context, const Tensor& x, const Tensor& y) {
+void gelu_forward(Context& context, const Tensor& x, const Tensor& y, Gelu form) {
   TRIREME_EXPECT(same_size_and_type(context, x, y) && (context.meta() || x.data != y.data));
   if (context.counts_only("gelu_forward", x.bytes() + y.bytes())) return;
   with_element_type(x.dtype, [&]<class T>(T) {
-    kernels::gelu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>());
+    kernels::gelu_forward(context.stream(), form, x.elements(), x.as<T>(), y.as<T>());
   });
 }
 
-void gelu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+void gelu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx,
+                   Gelu form) {
   TRIREME_EXPECT(same_size_and_type(context, x, dy) && same_size_and_type(context, x, dx));
   if (context.counts_only("gelu_backward", x.bytes() + dy.bytes() + dx.bytes())) return;
   with_element_type(x.dtype, [&]<class T>(T) {
-    kernels::gelu_backward(context.stream(), x.elements(), x.as<T>(), dy.as<T>(), dx.as<T>());
+    kernels::gelu_backward(context.stream(), form, x.elements(), x.as<T>(), dy.as<T>(), dx.as<T>());
   });
 }
 

@@ -57,6 +57,12 @@ void count(Context& context, const Op& op, const Linear& l, double bytes) {
   context.count(op, work);
 }
 
+/// Returns whether a product of this layer computes a GELU of this form in its epilogue. float8
+/// products have none, and the library's is the tanh form.
+bool fuses_gelu(const Context& context, const Linear& l, Gelu form) {
+  return context.target() == DeviceKind::cuda && !l.in_float8() && form == Gelu::tanh;
+}
+
 }  // namespace
 
 void linear_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w,
@@ -154,13 +160,12 @@ void linear_add_forward(Context& context, const Linear& l, const Tensor& x, cons
 }
 
 void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w,
-                         const Tensor& bias, const Tensor& z, const Tensor& y) {
+                         const Tensor& bias, const Tensor& z, const Tensor& y, Gelu form) {
   TRIREME_EXPECT(!l.float32_result && fits(context, z, l.rows, l.out, l.dtype) &&
                  fits(context, y, l.rows, l.out, l.dtype));
-  // float8 products have no GELU epilogue.
-  if (context.target() != DeviceKind::cuda || l.in_float8()) {
+  if (!fuses_gelu(context, l, form)) {
     linear_forward(context, l, x, w, bias, z);
-    return gelu_forward(context, z, y);
+    return gelu_forward(context, z, y, form);
   }
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));
@@ -171,13 +176,13 @@ void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, con
 }
 
 void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Weight& w,
-                               const Tensor& z, const Tensor& dz) {
+                               const Tensor& z, const Tensor& dz, Gelu form) {
   TRIREME_EXPECT(!l.float32_result && fits(context, z, l.rows, l.in, l.dtype) &&
                  fits(context, dz, l.rows, l.in, l.dtype));
   TRIREME_EXPECT(context.meta() || z.data != dz.data);
-  if (context.target() != DeviceKind::cuda || l.in_float8()) {
+  if (!fuses_gelu(context, l, form)) {
     linear_backward_data(context, l, dy, w, dz);
-    return gelu_backward(context, z, dz, dz);
+    return gelu_backward(context, z, dz, dz, form);
   }
   TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) &&
                  weight_fits(context, w.value, l, l.dtype));

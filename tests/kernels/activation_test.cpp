@@ -13,12 +13,12 @@ namespace trireme::test {
 namespace {
 
 // u: unit roundoff of float32. Bounds count roundings: the kernels' sigmoid has 9 and its
-// derivative 14 (kernels/activation.cpp).
-// GELU's argument v = 2 sqrt(2/pi) (x + 0.044715 x^3) has 5.
+// derivative 14, the exact form's 13 + x^2 / 2 and 6 + x^2 / 2 (kernels/activation.cpp).
+// The argument of GELU's tanh form, v = 2 sqrt(2/pi) (x + 0.044715 x^3), has 5.
 // d log sigmoid / dv and d log sigmoid' / dv are at most 1, so the roundings of v count |v| times.
 constexpr double u = 0x1p-24;
-// Below v = -87 the kernels' sigmoid is 0. The true one is less than 1.2e-38, and |x| is less than
-// 100 there.
+// Below v = -87 the kernels' sigmoid is 0, and that of the exact form for x^2 / 2 > 87. The true
+// one is less than 1.2e-38, and |x| is less than 100 there.
 constexpr double underflow = 1e-36;
 
 double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
@@ -35,6 +35,11 @@ double gelu_by_tanh(double x) {
 double gelu(double x) { return x * sigmoid(gelu_argument(x)); }
 double gelu_slope(double x) {
   return sigmoid(gelu_argument(x)) + x * slope(gelu_argument(x)) * gelu_argument_slope(x);
+}
+double exact_gelu(double x) { return x / 2 * std::erfc(-x / std::sqrt(2)); }
+double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::acos(-1.0)); }
+double exact_gelu_slope(double x) {
+  return std::erfc(-x / std::sqrt(2)) / 2 + x * normal_density(x);
 }
 double silu(double x) { return x * sigmoid(x); }
 double silu_slope(double x) { return sigmoid(x) + x * slope(x); }
@@ -58,6 +63,8 @@ TEST(Activation, ReferencesAgreeWithTheirDerivatives) {
     EXPECT_NEAR(gelu(x), gelu_by_tanh(x), 1e-15 * 6);
     // step^2 times a third derivative of about 1
     EXPECT_NEAR(gelu_slope(x), (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5, 1e-9);
+    EXPECT_NEAR(exact_gelu_slope(x), (exact_gelu(x + 1e-5) - exact_gelu(x - 1e-5)) / 2e-5, 1e-9);
+    EXPECT_NEAR(exact_gelu(x), gelu(x), 5e-4);
     EXPECT_NEAR(silu_slope(x), (silu(x + 1e-5) - silu(x - 1e-5)) / 2e-5, 1e-9);
   }
 }
@@ -108,15 +115,67 @@ TEST(Activation, GeluGradient) {
   }
 }
 
+TEST(Activation, ExactGeluKeepsItsRelativeErrorInBothTails) {
+  for (const DType dtype : compute_types) {
+    for (const std::int64_t n : sizes) {
+      SmallOpsFixture f;
+      const Tensor x = f.make(dtype, {n}), y = f.make(dtype, {n});
+      assign(x, points(n));
+      ops::gelu_forward(f.context, x, y, ops::Gelu::exact);
+      Values expected, bounds;
+      for (const double value : values(x)) {
+        expected.push_back(exact_gelu(value));
+        // For x > 0 the probability is at least 1/2, and that of -x has the error.
+        const double smaller = std::erfc(std::abs(value) / std::sqrt(2)) / 2,
+                     part = value < 0 ? 1 : smaller / (1 - smaller),
+                     relative = (2 + part * (13 + value * value / 2)) * u +
+                                (dtype != DType::float32 ? 1.01 * unit_roundoff(dtype) : 0);
+        bounds.push_back(relative * std::abs(expected.back()) + underflow);
+      }
+      expect_within(y, expected, bounds, to_string(dtype));
+    }
+  }
+}
+
+TEST(Activation, ExactGeluGradient) {
+  for (const DType dtype : compute_types) {
+    for (const std::int64_t n : sizes) {
+      SmallOpsFixture f;
+      const Tensor x = f.make(dtype, {n}), dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
+      assign(x, points(n));
+      ops::gelu_backward(f.context, x, dy, dx, ops::Gelu::exact);
+      const Values at = values(x), gradient = values(dy);
+      Values expected, bounds;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double square = at[i] * at[i], first = std::erfc(-at[i] / std::sqrt(2)) / 2,
+                     second = std::abs(at[i]) * normal_density(at[i]);
+        expected.push_back(gradient[i] * exact_gelu_slope(at[i]));
+        const double absolute = ((15 + square / 2) * std::min(first, 1 - first) + 2 * first +
+                                 (9 + square / 2) * second) *
+                                    u +
+                                100 * underflow;
+        bounds.push_back(std::abs(gradient[i]) * absolute +
+                         (dtype != DType::float32 ? 1.01 * unit_roundoff(dtype) : u) *
+                             std::abs(expected[i]));
+      }
+      expect_within(dx, expected, bounds, to_string(dtype));
+      ops::gelu_backward(f.context, x, dy, dy, ops::Gelu::exact);
+      expect_same_bytes(dy, dx, "in place");
+    }
+  }
+}
+
 TEST(Activation, GeluFarOut) {
-  SmallOpsFixture f;
-  const Tensor x = f.make(DType::float32, {4}), y = f.make(DType::float32, {4});
-  assign(x, {1e30, -1e30, std::nan(""), 0});
-  ops::gelu_forward(f.context, x, y);
-  EXPECT_EQ(value_at(y, 0), value_at(x, 0));
-  EXPECT_EQ(value_at(y, 1), 0);
-  EXPECT_TRUE(std::isnan(value_at(y, 2)));
-  EXPECT_EQ(value_at(y, 3), 0);
+  for (const ops::Gelu form : {ops::Gelu::tanh, ops::Gelu::exact}) {
+    SmallOpsFixture f;
+    const Tensor x = f.make(DType::float32, {4}), y = f.make(DType::float32, {4});
+    assign(x, {1e30, -1e30, std::nan(""), 0});
+    ops::gelu_forward(f.context, x, y, form);
+    EXPECT_EQ(value_at(y, 0), value_at(x, 0));
+    EXPECT_EQ(value_at(y, 1), 0);
+    EXPECT_TRUE(std::isnan(value_at(y, 2)));
+    EXPECT_EQ(value_at(y, 3), 0);
+  }
 }
 
 TEST(Activation, SwigluAndItsGradient) {

@@ -18,6 +18,7 @@
 namespace trireme {
 namespace {
 
+using ops::Gelu;
 using ops::Linear;
 using ops::MatrixOrder;
 using ops::Write;
@@ -37,6 +38,7 @@ double gelu_slope(double z) {
   const double v = gelu_argument(z);
   return sigmoid(v) + z * sigmoid(v) * sigmoid(-v) * gelu_argument_slope(z);
 }
+double exact_gelu(double z) { return z / 2 * std::erfc(-z / std::sqrt(2)); }
 // maximum of gelu', at z = 1.4
 constexpr double max_gelu_slope = 1.13;
 
@@ -205,31 +207,34 @@ TEST(LinearGelu, BackwardIsTheGradientTimesTheSlope) {
 }
 
 TEST(LinearGelu, GradientsAgreeWithFiniteDifferences) {
-  const Linear up{5, 7, 16}, down{5, 16, 3};
-  OpsFixture f;
-  const Layer first(f, up);
-  const Tensor w = f.random(DType::float32, {3, 16}, "down"),
-               dout = f.random(DType::float32, {5, 3}, "dout");
-  const Tensor dz = f.make(DType::float32, {5, 16}), dx = f.make(DType::float32, {5, 7}),
-               dw = f.make(DType::float32, {16, 7}), dbias = f.make(DType::float32, {16});
-  linear_gelu_forward(f.context, up, first.x, {first.w, 1, nullptr}, first.bias, first.z, first.y);
-  linear_backward_data_gelu(f.context, down, dout, {w, 1, nullptr}, first.z, dz);
-  linear_backward_weight(f.context, up, first.x, dz, dw, dbias, Write::assign);
-  linear_backward_data(f.context, up, dz, {first.w, 1, nullptr}, dx);
-  const auto loss = [&](const Values& x, const Values& up_w, const Values& bias) {
-    Values active = forward_sums(up, x, up_w, bias).value;
-    for (double& value : active) value = gelu(value);
-    return dot(values(dout), forward_sums(down, active, values(w), {}).value);
-  };
-  const Values x = values(first.x), up_w = values(first.w), bias = values(first.bias);
-  const auto check = [&](const Tensor& gradient, const Values& at, const auto& of) {
-    const Values v = values(f.random(DType::float32, gradient.shape, "direction"));
-    EXPECT_NEAR(dot(values(gradient), v), directional_derivative(of, at, v),
-                1e-4 * (1 + dot(magnitudes(values(gradient)), magnitudes(v))));
-  };
-  check(dx, x, [&](const Values& at) { return loss(at, up_w, bias); });
-  check(dw, up_w, [&](const Values& at) { return loss(x, at, bias); });
-  check(dbias, bias, [&](const Values& at) { return loss(x, up_w, at); });
+  for (const Gelu form : {Gelu::tanh, Gelu::exact}) {
+    const Linear up{5, 7, 16}, down{5, 16, 3};
+    OpsFixture f;
+    const Layer first(f, up);
+    const Tensor w = f.random(DType::float32, {3, 16}, "down"),
+                 dout = f.random(DType::float32, {5, 3}, "dout");
+    const Tensor dz = f.make(DType::float32, {5, 16}), dx = f.make(DType::float32, {5, 7}),
+                 dw = f.make(DType::float32, {16, 7}), dbias = f.make(DType::float32, {16});
+    linear_gelu_forward(f.context, up, first.x, {first.w, 1, nullptr}, first.bias, first.z, first.y,
+                        form);
+    linear_backward_data_gelu(f.context, down, dout, {w, 1, nullptr}, first.z, dz, form);
+    linear_backward_weight(f.context, up, first.x, dz, dw, dbias, Write::assign);
+    linear_backward_data(f.context, up, dz, {first.w, 1, nullptr}, dx);
+    const auto loss = [&](const Values& x, const Values& up_w, const Values& bias) {
+      Values active = forward_sums(up, x, up_w, bias).value;
+      for (double& value : active) value = form == Gelu::tanh ? gelu(value) : exact_gelu(value);
+      return dot(values(dout), forward_sums(down, active, values(w), {}).value);
+    };
+    const Values x = values(first.x), up_w = values(first.w), bias = values(first.bias);
+    const auto check = [&](const Tensor& gradient, const Values& at, const auto& of) {
+      const Values v = values(f.random(DType::float32, gradient.shape, "direction"));
+      EXPECT_NEAR(dot(values(gradient), v), directional_derivative(of, at, v),
+                  1e-4 * (1 + dot(magnitudes(values(gradient)), magnitudes(v))));
+    };
+    check(dx, x, [&](const Values& at) { return loss(at, up_w, bias); });
+    check(dw, up_w, [&](const Values& at) { return loss(x, at, bias); });
+    check(dbias, bias, [&](const Values& at) { return loss(x, up_w, at); });
+  }
 }
 
 TEST(LinearGelu, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
@@ -240,12 +245,14 @@ TEST(LinearGelu, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
       const Tensor z = f->random(l.dtype, {l.rows, l.in}, "z"), dz = f->make(l.dtype, z.shape);
       linear_add_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z,
                          layer.y);
-      linear_gelu_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z,
-                          layer.y);
-      linear_backward_data_gelu(f->context, l, layer.dy, {layer.w, 1, nullptr}, z, dz);
+      for (const Gelu form : {Gelu::tanh, Gelu::exact}) {
+        linear_gelu_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z,
+                            layer.y, form);
+        linear_backward_data_gelu(f->context, l, layer.dy, {layer.w, 1, nullptr}, z, dz, form);
+      }
     }
     EXPECT_EQ(meta.workspace.peak_bytes(), real.workspace.peak_bytes()) << name_of(l);
-    EXPECT_EQ(meta.context.counters().flops, 3 * l.flops());
+    EXPECT_EQ(meta.context.counters().flops, 5 * l.flops());
     EXPECT_EQ(meta.context.counters().flops, real.context.counters().flops);
     EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);
     EXPECT_EQ(meta.context.counters().calls, real.context.counters().calls);

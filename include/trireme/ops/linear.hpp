@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "trireme/ops/activation.hpp"
 #include "trireme/ops/context.hpp"
 
 namespace trireme::ops {
@@ -58,13 +59,14 @@ void linear_backward_weight(Context&, const Linear&, const Tensor& x, const Tens
 void linear_add_forward(Context&, const Linear&, const Tensor& x, const Weight& w,
                         const Tensor& bias, const Tensor& residual, const Tensor& y);
 
-/// Enqueues z [M, N] = x times the weight, plus bias (undefined: none), and y = gelu(z)
-/// (activation.hpp). Backward reads z. Not for layers with float32_result.
+/// Enqueues z [M, N] = x times the weight, plus bias (undefined: none), and y = gelu(z). Backward
+/// reads z. Not for layers with float32_result. No device fuses the exact form.
 void linear_gelu_forward(Context&, const Linear&, const Tensor& x, const Weight& w,
-                         const Tensor& bias, const Tensor& z, const Tensor& y);
+                         const Tensor& bias, const Tensor& z, const Tensor& y,
+                         Gelu form = Gelu::tanh);
 /// Enqueues the backward pass of a layer whose x was gelu(z): dz [M, K] = (dy times the weight)
 /// times GELU's derivative at z [M, K]. dz must not be z. Not for layers with float32_result.
 void linear_backward_data_gelu(Context&, const Linear&, const Tensor& dy, const Weight& w,
-                               const Tensor& z, const Tensor& dz);
+                               const Tensor& z, const Tensor& dz, Gelu form = Gelu::tanh);
 
 }  // namespace trireme::ops

@@ -69,7 +69,7 @@ class TransformerBlock final : public Block {
   Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
     const Tensor attended = attention(pass, qkv_.forward(pass, attention_norm_.forward(pass, x)));
     const Tensor middle = projection_.forward(pass, attended, x);
-    const Tensor up = up_.forward(pass, mlp_norm_.forward(pass, middle), fused_activation()),
+    const Tensor up = up_.forward(pass, mlp_norm_.forward(pass, middle), fused_gelu()),
                  active = is_gated() ? swiglu(pass, up) : up;
     return down_.forward(pass, active, middle);
   }
@@ -79,7 +79,7 @@ class TransformerBlock final : public Block {
     const Tensor dx = pass.gradient(dy.dtype, dy.shape);
     {
       const ArenaScope scope(context.workspace());
-      const Tensor dactive = down_.backward(pass, dy, fused_activation()),
+      const Tensor dactive = down_.backward(pass, dy, fused_gelu()),
                    dup = is_gated() ? swiglu_backward(pass, dactive) : dactive;
       // From here on dy holds the gradient of `middle`, the sum between attention and mlp.
       mlp_norm_.backward(pass, up_.backward(pass, dup), dy, dy);
@@ -170,9 +170,7 @@ class TransformerBlock final : public Block {
   }
 
   bool is_gated() const { return options_.mlp == MlpKind::swiglu; }
-  FusedActivation fused_activation() const {
-    return is_gated() ? FusedActivation::none : FusedActivation::gelu;
-  }
+  FusedGelu fused_gelu() const { return is_gated() ? FusedGelu{} : ops::Gelu::tanh; }
   Tensor swiglu(MicroBatchPass& pass, const Tensor& up) const {
     const Tensor y = pass.activation(up.dtype, {up.shape[0], up.shape[1] / 2});
     ops::swiglu_forward(pass.context(), up, y);

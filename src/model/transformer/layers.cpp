@@ -215,10 +215,10 @@ ops::Weight ColumnParallelLinear::weight(MicroBatchPass& pass, const ops::Linear
   return joined;
 }
 
-Tensor ColumnParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, FusedActivation fused) {
+Tensor ColumnParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, FusedGelu gelu) {
   ops::Linear linear = problem(pass, group_row_count(pass.tensor(), x), x.dtype);
   const Tensor z = pass.activation(x.dtype, {linear.rows, linear.out}),
-               y = fused == FusedActivation::gelu ? pass.activation(z.dtype, z.shape) : z;
+               y = gelu ? pass.activation(z.dtype, z.shape) : z;
   const ArenaScope scope(pass.context().workspace());
   const Tensor bias = options_.bias ? pass.store().weight(bias_, tensor_count()) : Tensor{};
   RowGather rows(pass.context(), pass.tensor(), x);
@@ -228,14 +228,14 @@ Tensor ColumnParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, Fuse
                  out = z.rows(chunk.begin, chunk.end);
     linear.rows = chunk.rows();
     rows.wait(number);
-    if (fused == FusedActivation::gelu)
+    if (gelu)
       ops::linear_gelu_forward(pass.context(), linear, in, weight(pass, linear), bias, out,
-                               y.rows(chunk.begin, chunk.end));
+                               y.rows(chunk.begin, chunk.end), *gelu);
     else
       ops::linear_forward(pass.context(), linear, in, weight(pass, linear), bias, out);
   }
   pass.push_saved(x);
-  if (fused == FusedActivation::gelu) pass.push_saved(z);
+  if (gelu) pass.push_saved(z);
   return y;
 }
 
@@ -330,9 +330,8 @@ Tensor RowParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, const T
   return y;
 }
 
-Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, FusedActivation fused) {
-  const Tensor x = pass.pop_saved(),
-               z = fused == FusedActivation::gelu ? pass.pop_saved() : Tensor{};
+Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, FusedGelu gelu) {
+  const Tensor x = pass.pop_saved(), z = gelu ? pass.pop_saved() : Tensor{};
   ops::Linear linear = problem(pass, x.shape[0], x.dtype);
   Arena& workspace = pass.context().workspace();
   const Tensor dx = workspace.allocate(x.dtype, x.shape);
@@ -348,9 +347,9 @@ Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, Fused
     const auto these = [&](const Tensor& tensor) { return tensor.rows(chunk.begin, chunk.end); };
     linear.rows = chunk.rows();
     rows.wait(number);
-    if (fused == FusedActivation::gelu)
+    if (gelu)
       ops::linear_backward_data_gelu(pass.context(), linear, these(rows.whole()), weight(pass),
-                                     these(z), these(dx));
+                                     these(z), these(dx), *gelu);
     else
       ops::linear_backward_data(pass.context(), linear, these(rows.whole()), weight(pass),
                                 these(dx));

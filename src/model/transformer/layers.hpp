@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,11 +104,10 @@ class RowNormLayer {
   parallel::ParameterId scale_, shift_;
 };
 
-/// An activation that is fused into the linear layers on both sides of it.
-///
-/// With gelu, the first layer's forward computes gelu(z) and saves z; the second layer's backward
-/// computes the gradient of z. `none`: no fusion, as with SwiGLU, which is an operation of its own.
-enum class FusedActivation : std::uint8_t { none, gelu };
+/// The form of a GELU that is fused into the linear layers on both sides of it: the first layer's
+/// forward computes gelu(z) and saves z; the second layer's backward computes the gradient of z.
+/// None: no fusion, as with SwiGLU, which is an operation of its own.
+using FusedGelu = std::optional<ops::Gelu>;
 
 /// Returns `count` joined weights of a linear layer. In a tensor group their prepared form is kept
 /// until the next update, because the layer may multiply its rows in chunks, which all use it. A
@@ -139,8 +139,7 @@ class ColumnParallelLinear {
   void declare(parallel::ParameterList& list);
   /// Returns y [rows, this rank's outputs] for x [held, in]. With sequence parallelism, rows are
   /// gathered in chunks: while one chunk is multiplied, the next one is in transfer.
-  Tensor forward(MicroBatchPass& pass, const Tensor& x,
-                 FusedActivation fused = FusedActivation::none);
+  Tensor forward(MicroBatchPass& pass, const Tensor& x, FusedGelu gelu = {});
   /// Returns dx [held, in] for dy [rows, this rank's outputs]. With gelu fused, dy is the gradient
   /// of z.
   Tensor backward(MicroBatchPass& pass, const Tensor& dy);
@@ -181,8 +180,7 @@ class RowParallelLinear {
   Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual);
   /// Returns dx [rows, this rank's inputs] for dy [held, out]. dy is also the gradient of the
   /// residual. With gelu fused, the result is the gradient of z.
-  Tensor backward(MicroBatchPass& pass, const Tensor& dy,
-                  FusedActivation fused = FusedActivation::none);
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy, FusedGelu gelu = {});
 
  private:
   ops::Linear problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const;
