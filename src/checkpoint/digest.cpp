@@ -11,31 +11,29 @@ namespace trireme::checkpoint {
 std::uint64_t digest_rows(const parallel::ParameterSpec& spec,
                           const parallel::TensorPartition& partition, std::int64_t row_begin,
                           std::int64_t row_end, const float* rows) {
-  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= partition.rows());
   const auto row_elements = static_cast<std::uint64_t>(spec.row_elements());
-  const auto first = static_cast<std::uint64_t>(partition.row_begin() + row_begin),
-             count = static_cast<std::uint64_t>(row_end - row_begin);
   std::uint64_t sum = 0;
-  // Rows in file order: each segment of a row is contiguous in the file.
-  if (spec.inner == parallel::InnerOrder::plain) {
-    for (std::uint64_t row = 0; row < count; ++row, rows += partition.row_elements()) {
-      for (const parallel::TensorPartition::Segment& segment : partition.segments()) {
-        const std::uint64_t place =
-            (first + row) * row_elements + static_cast<std::uint64_t>(segment.file_column);
-        sum +=
-            digest_values(rows + segment.column, place, static_cast<std::uint64_t>(segment.count));
+  for (const parallel::TensorPartition::Segment& range :
+       partition.row_segments(row_begin, row_end)) {
+    for (std::int64_t row = 0; row < range.count; ++row, rows += partition.row_elements()) {
+      const std::uint64_t first = static_cast<std::uint64_t>(range.file + row) * row_elements;
+      if (spec.inner == parallel::InnerOrder::plain) {
+        // Rows in file order: each segment of a row is contiguous in the file.
+        for (const parallel::TensorPartition::Segment& segment : partition.segments())
+          sum +=
+              digest_values(rows + segment.local, first + static_cast<std::uint64_t>(segment.file),
+                            static_cast<std::uint64_t>(segment.count));
+        continue;
       }
-    }
-    return sum;
-  }
-  // Channels-last rows: memory has [kh, kw, in], the file counts elements in [in, kh, kw].
-  const auto channels = static_cast<std::uint64_t>(spec.shape[1]), pixels = row_elements / channels;
-  for (std::uint64_t row = 0; row < count; ++row) {
-    for (std::uint64_t pixel = 0; pixel < pixels; ++pixel) {
-      for (std::uint64_t channel = 0; channel < channels; ++channel) {
-        std::uint32_t bits;
-        std::memcpy(&bits, rows + row * row_elements + pixel * channels + channel, 4);
-        sum += digest_term(bits, (first + row) * row_elements + channel * pixels + pixel);
+      // Channels-last rows: memory has [kh, kw, in], the file counts elements in [in, kh, kw].
+      const auto channels = static_cast<std::uint64_t>(spec.shape[1]),
+                 pixels = row_elements / channels;
+      for (std::uint64_t pixel = 0; pixel < pixels; ++pixel) {
+        for (std::uint64_t channel = 0; channel < channels; ++channel) {
+          std::uint32_t bits;
+          std::memcpy(&bits, rows + pixel * channels + channel, 4);
+          sum += digest_term(bits, first + channel * pixels + pixel);
+        }
       }
     }
   }

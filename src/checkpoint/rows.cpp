@@ -30,30 +30,30 @@ void transpose_rows(std::int64_t rows, std::int64_t a, std::int64_t b, const flo
 std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
                                        const parallel::TensorPartition& partition,
                                        std::int64_t row_begin, std::int64_t row_end) {
-  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= partition.rows());
   std::vector<io::Hdf5Box> boxes;
-  if (row_begin == row_end) return boxes;
   const auto rank = static_cast<std::size_t>(spec.shape.rank());
-  for (const parallel::TensorPartition::Segment& segment : partition.segments()) {
-    io::Hdf5Box box{std::vector<std::int64_t>(rank, 0), {spec.shape.begin(), spec.shape.end()}};
-    if (rank > 1) {
-      box.start[0] = partition.row_begin() + row_begin;
-      box.count[0] = row_end - row_begin;
+  for (const parallel::TensorPartition::Segment& rows :
+       partition.row_segments(row_begin, row_end)) {
+    for (const parallel::TensorPartition::Segment& columns : partition.segments()) {
+      io::Hdf5Box box{std::vector<std::int64_t>(rank, 0), {spec.shape.begin(), spec.shape.end()}};
+      if (rank > 1) {
+        box.start[0] = rows.file;
+        box.count[0] = rows.count;
+      }
+      // Only tensors of one or two dimensions are split along columns: their columns are the last
+      // dimension.
+      if (columns.count != spec.row_elements()) {
+        box.start[rank - 1] = columns.file;
+        box.count[rank - 1] = columns.count;
+      }
+      boxes.push_back(std::move(box));
     }
-    // Only tensors of one or two dimensions are split along columns: their columns are the last
-    // dimension.
-    if (segment.count != spec.row_elements()) {
-      box.start[rank - 1] = segment.file_column;
-      box.count[rank - 1] = segment.count;
-    }
-    boxes.push_back(std::move(box));
   }
   return boxes;
 }
 
 Coverage coverage_of(const parallel::TensorPartition& partition, std::int64_t row_begin,
                      std::int64_t row_end) {
-  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= partition.rows());
   // H of the description in rows.hpp, one function for rows and one for columns.
   const auto random = [&](const char* purpose, std::int64_t place) {
     return mix64(static_cast<std::uint64_t>(place) ^ random_key(0, purpose));
@@ -62,12 +62,16 @@ Coverage coverage_of(const parallel::TensorPartition& partition, std::int64_t ro
   const auto between = [&](const char* purpose, std::int64_t begin, std::int64_t end) {
     return random(purpose, end) - random(purpose, begin);
   };
-  std::uint64_t columns = 0;
-  for (const parallel::TensorPartition::Segment& segment : partition.segments())
-    columns += between("columns", segment.file_column, segment.file_column + segment.count);
-  const std::int64_t first = partition.row_begin() + row_begin, rows = row_end - row_begin;
-  return {static_cast<std::uint64_t>(rows * partition.row_elements()),
-          between("rows", first, first + rows) * columns};
+  const auto sum_of = [&](const char* purpose,
+                          const std::vector<parallel::TensorPartition::Segment>& segments) {
+    std::uint64_t sum = 0;
+    for (const parallel::TensorPartition::Segment& segment : segments)
+      sum += between(purpose, segment.file, segment.file + segment.count);
+    return sum;
+  };
+  return {static_cast<std::uint64_t>((row_end - row_begin) * partition.row_elements()),
+          sum_of("rows", partition.row_segments(row_begin, row_end)) *
+              sum_of("columns", partition.segments())};
 }
 
 std::uint64_t count_covers(const parallel::ParameterSpec& spec, const Coverage& sum) {

@@ -16,23 +16,25 @@ namespace {
 
 constexpr std::int64_t element_bytes = sizeof(float);
 
-/// Writes local rows [begin, end) of a partition, which `rows` holds in file order. Whole rows are
-/// one write, other rows one write for each segment.
+/// Writes local rows [begin, end) of a partition, which `rows` holds in file order. Adjacent whole
+/// rows are one write, other rows one write for each segment.
 void write_rows(const io::File& file, const FileExtent& tensor, const parallel::ParameterSpec& spec,
                 const parallel::TensorPartition& partition, std::int64_t begin, std::int64_t end,
                 const float* rows) {
   const auto put = [&](std::int64_t element, const float* values, std::int64_t count) {
     file.write_at(tensor.offset + element * element_bytes, values, count * element_bytes);
   };
-  const std::int64_t first = partition.row_begin() + begin;
-  if (partition.row_elements() == spec.row_elements()) {
-    put(first * spec.row_elements(), rows, (end - begin) * spec.row_elements());
-    return;
-  }
-  for (std::int64_t row = 0; row < end - begin; ++row) {
-    for (const parallel::TensorPartition::Segment& segment : partition.segments()) {
-      put((first + row) * spec.row_elements() + segment.file_column,
-          rows + row * partition.row_elements() + segment.column, segment.count);
+  for (const parallel::TensorPartition::Segment& range : partition.row_segments(begin, end)) {
+    const float* values = rows + (range.local - begin) * partition.row_elements();
+    const std::int64_t first = range.file * spec.row_elements();
+    if (partition.row_elements() == spec.row_elements()) {
+      put(first, values, range.count * spec.row_elements());
+      continue;
+    }
+    for (std::int64_t row = 0; row < range.count; ++row) {
+      for (const parallel::TensorPartition::Segment& segment : partition.segments())
+        put(first + row * spec.row_elements() + segment.file,
+            values + row * partition.row_elements() + segment.local, segment.count);
     }
   }
 }

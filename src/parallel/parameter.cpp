@@ -16,43 +16,69 @@
 
 namespace trireme::parallel {
 
+namespace {
+
+using Segment = TensorPartition::Segment;
+
+/// Returns the part of an extent that rank `rank` of `size` receives: a range of each section,
+/// merged if adjacent.
+std::vector<Segment> share_of(std::int64_t extent, const std::vector<std::int64_t>& sections,
+                              int rank, int size) {
+  std::vector<Segment> share;
+  std::int64_t section_begin = 0, local = 0;
+  const std::vector<std::int64_t> whole{extent};
+  for (const std::int64_t section : sections.empty() ? whole : sections) {
+    const std::int64_t begin = section_begin + section * rank / size,
+                       count = section_begin + section * (rank + 1) / size - begin;
+    if (!share.empty() && share.back().file + share.back().count == begin) {
+      share.back().count += count;
+    } else if (count > 0) {
+      share.push_back({begin, local, count});
+    }
+    section_begin += section;
+    local += count;
+  }
+  TRIREME_EXPECT(section_begin == extent);
+  return share;
+}
+
+std::int64_t extent_of(const std::vector<Segment>& share) {
+  return share.empty() ? 0 : share.back().local + share.back().count;
+}
+
+}  // namespace
+
 TensorPartition::TensorPartition(const ParameterSpec& spec, int rank, int size)
     : rows_(spec.rows()),
       row_elements_(spec.row_elements()),
+      segments_{{0, 0, row_elements_}},
+      row_segments_{{0, 0, rows_}},
       shape_(spec.shape),
       inner_(spec.inner),
       replicated_(spec.split.along == Split::Along::none || size == 1) {
   TRIREME_EXPECT(0 <= rank && rank < size);
   TRIREME_EXPECT(spec.inner == InnerOrder::plain || spec.split.along == Split::Along::none);
-  // Rank `of` of n elements starts at n * of / size.
-  const auto share_begin = [&](std::int64_t extent, int of) { return extent * of / size; };
+  if (spec.split.along == Split::Along::none) return;
   if (spec.split.along == Split::Along::rows && spec.shape.rank() > 1) {
-    // Rows: a contiguous range.
-    row_begin_ = share_begin(rows_, rank);
-    rows_ = shape_[0] = share_begin(rows_, rank + 1) - row_begin_;
-  } else if (spec.split.along != Split::Along::none) {
-    // Columns: a range of each section, merged if adjacent.
+    row_segments_ = share_of(rows_, spec.split.sections, rank, size);
+    row_begin_ = row_segments_.empty() ? rows_ * rank / size : row_segments_.front().file;
+    rows_ = shape_[0] = extent_of(row_segments_);
+  } else {
     TRIREME_EXPECT(spec.shape.rank() == 1 || spec.shape.rank() == 2);
-    const std::vector<std::int64_t> whole_row{spec.row_elements()};
-    std::int64_t section_begin = 0;
-    row_elements_ = 0;
-    for (const std::int64_t extent :
-         spec.split.sections.empty() ? whole_row : spec.split.sections) {
-      const std::int64_t begin = section_begin + share_begin(extent, rank),
-                         count = section_begin + share_begin(extent, rank + 1) - begin;
-      if (!segments_.empty() && segments_.back().file_column + segments_.back().count == begin) {
-        segments_.back().count += count;
-      } else if (count > 0) {
-        segments_.push_back({begin, row_elements_, count});
-      }
-      section_begin += extent;
-      row_elements_ += count;
-    }
-    TRIREME_EXPECT(section_begin == spec.row_elements());
-    shape_[shape_.rank() - 1] = row_elements_;
-    return;
+    segments_ = share_of(row_elements_, spec.split.sections, rank, size);
+    row_elements_ = shape_[shape_.rank() - 1] = extent_of(segments_);
   }
-  segments_.push_back({0, 0, row_elements_});
+}
+
+std::vector<Segment> TensorPartition::row_segments(std::int64_t begin, std::int64_t end) const {
+  TRIREME_EXPECT(0 <= begin && begin <= end && end <= rows_);
+  std::vector<Segment> rows;
+  for (const Segment& segment : row_segments_) {
+    const std::int64_t first = std::max(begin, segment.local),
+                       last = std::min(end, segment.local + segment.count);
+    if (first < last) rows.push_back({segment.file + first - segment.local, first, last - first});
+  }
+  return rows;
 }
 
 Shape TensorPartition::memory_shape() const {
@@ -103,16 +129,18 @@ void initialize_rows(const ParameterSpec& spec, const TensorPartition& part, std
   }
   // Random values depend on (seed, name, index in the file), not on the layout.
   const std::uint64_t key = random_key(seed, "init/" + spec.name);
-  for (std::int64_t row = row_begin; row < row_end; ++row) {
-    float* out = rows + (row - row_begin) * part.row_elements();
-    const std::int64_t file_row = (part.row_begin() + row) * spec.row_elements();
-    for (const TensorPartition::Segment& segment : part.segments()) {
-      for (std::int64_t i = 0; i < segment.count; ++i) {
-        const auto index = static_cast<std::uint64_t>(file_row + segment.file_column + i);
-        const double unit = initializer.kind == Initializer::Kind::normal
-                                ? normal_at(key, index)
-                                : 2 * uniform_at(key, index) - 1;
-        out[memory_index(spec, segment.column + i)] = static_cast<float>(initializer.value * unit);
+  for (const Segment& range : part.row_segments(row_begin, row_end)) {
+    for (std::int64_t row = 0; row < range.count; ++row) {
+      float* out = rows + (range.local + row - row_begin) * part.row_elements();
+      const std::int64_t file_row = (range.file + row) * spec.row_elements();
+      for (const Segment& segment : part.segments()) {
+        for (std::int64_t i = 0; i < segment.count; ++i) {
+          const auto index = static_cast<std::uint64_t>(file_row + segment.file + i);
+          const double unit = initializer.kind == Initializer::Kind::normal
+                                  ? normal_at(key, index)
+                                  : 2 * uniform_at(key, index) - 1;
+          out[memory_index(spec, segment.local + i)] = static_cast<float>(initializer.value * unit);
+        }
       }
     }
   }

@@ -219,13 +219,13 @@ TEST(Checkpoint, ColumnsOfMoreThanTheStagingBufferGoInRounds) {
   const auto place_of = [&](std::int64_t row, const parallel::TensorPartition::Segment& segment,
                             std::int64_t i) {
     // Whole numbers that float32 represents exactly.
-    return static_cast<float>((row * 520 + segment.file_column + i) % 16777213);
+    return static_cast<float>((row * 520 + segment.file + i) % 16777213);
   };
   const auto for_each = [&](auto&& body) {
     for (std::int64_t row = 0; row < part.rows(); ++row) {
       for (const parallel::TensorPartition::Segment& segment : part.segments()) {
         for (std::int64_t i = 0; i < segment.count; ++i) {
-          body(values[static_cast<std::size_t>(row * part.row_elements() + segment.column + i)],
+          body(values[static_cast<std::size_t>(row * part.row_elements() + segment.local + i)],
                place_of(row, segment, i));
         }
       }

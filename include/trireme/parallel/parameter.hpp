@@ -46,7 +46,7 @@ struct Split {
     columns  ///< each rank has a range of the columns of every row
   };
   Along along = Along::none;
-  /// With `columns`: widths of the sections of a row, each of which is split separately (q | k | v
+  /// Extents of the sections of the rows or columns, each of which is split separately (q | k | v
   /// in one tensor). Empty: one section.
   std::vector<std::int64_t> sections = {};
 
@@ -93,10 +93,10 @@ struct ParameterSpec {
 /// The part of a tensor that one rank of the tensor group stores.
 class TensorPartition {
  public:
-  /// Adjacent columns of every local row: columns [file_column, file_column + count) of the file
-  /// are columns [column, column + count) of the local row.
+  /// Adjacent rows, or adjacent columns of every row: [file, file + count) in the file are
+  /// [local, local + count) in memory.
   struct Segment {
-    std::int64_t file_column = 0, column = 0, count = 0;
+    std::int64_t file = 0, local = 0, count = 0;
   };
   TensorPartition() = default;
   /// Computes the part of rank `rank` in a tensor group of `size`.
@@ -107,13 +107,16 @@ class TensorPartition {
   /// The whole tensor.
   explicit TensorPartition(const ParameterSpec& spec) : TensorPartition(spec, 0, 1) {}
 
-  std::int64_t row_begin() const { return row_begin_; }  ///< file row of local row 0
+  /// Returns the file row of local row 0 of a tensor whose rows have one section.
+  std::int64_t row_begin() const { return row_begin_; }
   std::int64_t rows() const { return rows_; }
   std::int64_t row_elements() const { return row_elements_; }
   std::int64_t elements() const { return rows_ * row_elements_; }
   /// Returns the segments of a local row in file order. None is empty, and no two are adjacent in
   /// the file.
   const std::vector<Segment>& segments() const { return segments_; }
+  /// Returns local rows [begin, end) as segments in file order. None is empty.
+  std::vector<Segment> row_segments(std::int64_t begin, std::int64_t end) const;
   /// Local shape in file order, and in memory order.
   const Shape& shape() const { return shape_; }
   Shape memory_shape() const;
@@ -122,7 +125,7 @@ class TensorPartition {
 
  private:
   std::int64_t row_begin_ = 0, rows_ = 0, row_elements_ = 0;
-  std::vector<Segment> segments_;
+  std::vector<Segment> segments_, row_segments_;
   Shape shape_;
   InnerOrder inner_ = InnerOrder::plain;
   bool replicated_ = true;

@@ -21,6 +21,7 @@ std::vector<ParameterSpec> specs() {
     specs.push_back({.name = "tensor", .shape = shape, .split = split});
   };
   add({7, 5}, {Along::rows});
+  add({13, 5}, {Along::rows, {5, 5, 3}});
   add({7, 5}, {Along::columns});
   add({3, 13}, {Along::columns, {5, 5, 3}});
   add({2, 3}, {Along::columns});
@@ -59,11 +60,12 @@ TEST(Boxes, OfAllRanksAndRoundsCoverEachElementOnceInTheOrderOfMemory) {
               add_places(spec.shape, box, places);
             // HDF5 transfers a union of boxes in this order.
             std::sort(places.begin(), places.end());
-            for (std::int64_t row = begin; row < end; ++row) {
-              for (const TensorPartition::Segment& segment : partition.segments()) {
-                for (std::int64_t i = 0; i < segment.count; ++i)
-                  expected.push_back((partition.row_begin() + row) * spec.row_elements() +
-                                     segment.file_column + i);
+            for (const TensorPartition::Segment& rows : partition.row_segments(begin, end)) {
+              for (std::int64_t row = 0; row < rows.count; ++row) {
+                for (const TensorPartition::Segment& segment : partition.segments()) {
+                  for (std::int64_t i = 0; i < segment.count; ++i)
+                    expected.push_back((rows.file + row) * spec.row_elements() + segment.file + i);
+                }
               }
             }
             EXPECT_EQ(places, expected);

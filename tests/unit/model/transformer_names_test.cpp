@@ -165,7 +165,7 @@ TEST(Gpt, SplitsItsTensorsOverTheTensorGroup) {
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.shape(), (Shape{768, 576}));
   ASSERT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.segments().size(),
             3u);  // one each for q, k and v
-  EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.segments()[2].file_column,
+  EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.segments()[2].file,
             2 * 768 + 192);
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.bias").partition.shape(), (Shape{576}));
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_proj.weight").partition.shape(), (Shape{192, 768}));

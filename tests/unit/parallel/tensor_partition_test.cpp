@@ -26,6 +26,8 @@ std::vector<ParameterSpec> split_specs() {
                      .split = split});
   };
   add({7, 5}, {Along::rows});
+  add({13, 5}, {Along::rows, {5, 5, 3}});
+  add({4, 2}, {Along::rows, {1, 1, 2}});
   add({7, 5}, {Along::columns});
   add({3, 13}, {Along::columns, {5, 5, 3}});
   add({2, 3}, {Along::rows});
@@ -42,17 +44,24 @@ std::vector<ParameterSpec> split_specs() {
 /// Returns the index in the whole tensor (file order) of every element of a part, in memory order.
 std::vector<std::int64_t> places_of(const ParameterSpec& spec, const TensorPartition& part) {
   std::vector<std::int64_t> places;
-  for (std::int64_t row = 0; row < part.rows(); ++row) {
-    std::int64_t column = 0;
-    for (const TensorPartition::Segment& segment : part.segments()) {
-      EXPECT_GT(segment.count, 0);
-      EXPECT_EQ(segment.column, column);
-      column += segment.count;
-      for (std::int64_t i = 0; i < segment.count; ++i)
-        places.push_back((part.row_begin() + row) * spec.row_elements() + segment.file_column + i);
+  std::int64_t local = 0;
+  for (const TensorPartition::Segment& rows : part.row_segments(0, part.rows())) {
+    EXPECT_GT(rows.count, 0);
+    EXPECT_EQ(rows.local, local);
+    local += rows.count;
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      std::int64_t column = 0;
+      for (const TensorPartition::Segment& segment : part.segments()) {
+        EXPECT_GT(segment.count, 0);
+        EXPECT_EQ(segment.local, column);
+        column += segment.count;
+        for (std::int64_t i = 0; i < segment.count; ++i)
+          places.push_back((rows.file + row) * spec.row_elements() + segment.file + i);
+      }
+      EXPECT_EQ(column, part.row_elements());
     }
-    EXPECT_EQ(column, part.row_elements());
   }
+  EXPECT_EQ(local, part.rows());
   return places;
 }
 
@@ -87,14 +96,26 @@ TEST(TensorPartition, ContainsItsShareOfEachSection) {
   ASSERT_EQ(columns.segments().size(), 3u);
   for (std::int64_t section = 0; section < 3; ++section) {
     const TensorPartition::Segment& segment = columns.segments()[static_cast<std::size_t>(section)];
-    EXPECT_EQ(segment.file_column, 4 * section + 2);
-    EXPECT_EQ(segment.column, 2 * section);
+    EXPECT_EQ(segment.file, 4 * section + 2);
+    EXPECT_EQ(segment.local, 2 * section);
     EXPECT_EQ(segment.count, 2);
   }
+  const TensorPartition sections(
+      {.name = "qkv", .shape = {12, 4}, .split = {Along::rows, {4, 4, 4}}}, 1, 2);
+  EXPECT_EQ(sections.shape(), (Shape{6, 4}));
+  // Local rows 1 to 4 are the second row of q, both of k, and the first one of v.
+  const std::vector<TensorPartition::Segment> some = sections.row_segments(1, 5);
+  ASSERT_EQ(some.size(), 3u);
+  EXPECT_EQ(some[0].file, 3);
+  EXPECT_EQ(some[1].file, 6);
+  EXPECT_EQ(some[1].local, 2);
+  EXPECT_EQ(some[1].count, 2);
+  EXPECT_EQ(some[2].file, 10);
+  EXPECT_EQ(some[2].count, 1);
   const TensorPartition bias({.name = "bias", .shape = {7}, .split = {Along::rows}}, 1, 2);
   EXPECT_EQ(bias.rows(), 1);
   EXPECT_EQ(bias.shape(), (Shape{4}));
-  EXPECT_EQ(bias.segments()[0].file_column, 3);
+  EXPECT_EQ(bias.segments()[0].file, 3);
 }
 
 TEST(TensorPartition, OfATensorThatIsNotSplitIsTheWhole) {
