@@ -8,7 +8,7 @@
 // If the output head uses the same table, the head writes the gradient and this block adds to it.
 #include <utility>
 
-#include "layers.hpp"
+#include "model/parallel_layers.hpp"
 #include "parts.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/embedding.hpp"

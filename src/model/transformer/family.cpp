@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The family of transformers: keys, rules, defaults and sizes of model.kind = "gpt".
+#include <cmath>
 #include <iterator>
 #include <memory>
 
@@ -183,6 +184,32 @@ std::string_view linear_order_remark(const ModelOptions& options) {
              : "";
 }
 
+/// Returns the options of a block. The initial weights of the layers that end a branch shrink with
+/// the number of layers (Radford et al. 2019, section 2.3).
+AttentionBlockOptions block_options(const TransformerOptions& gpt, std::int64_t layer) {
+  const TransformerNames names(gpt);
+  AttentionBlockOptions options{
+      .names = names.layer(layer),
+      .index = layer,
+      .context = gpt.context,
+      .width = gpt.width,
+      .heads = gpt.heads,
+      .kv_heads = gpt.kv_heads,
+      .mlp_width = gpt.mlp_width,
+      .mask = ops::AttentionMask::causal,
+      .mlp = gpt.mlp,
+      .norm = gpt.norm,
+      .norm_epsilon = gpt.norm_epsilon,
+      .order = names.order,
+      .qkv_bias = gpt.bias,
+      .bias = gpt.bias,
+      .branch_deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(gpt.layers)),
+      .dropout = gpt.dropout,
+      .drop_path = drop_path_at(gpt.drop_path, layer, gpt.layers)};
+  if (gpt.positions == PositionKind::rope) options.rotary_base = gpt.rope_base;
+  return options;
+}
+
 /// Makes embedding, blocks of attention and mlp, and head.
 ModelParts make_transformer(const ModelOptions& options, const Shape& /*input*/,
                             std::int64_t /*classes*/, const TensorPlacement& placement) {
@@ -191,7 +218,7 @@ ModelParts make_transformer(const ModelOptions& options, const Shape& /*input*/,
   const auto tie = std::make_shared<EmbeddingTie>();
   chain.blocks.push_back(make_embedding(gpt, placement, tie));
   for (std::int64_t layer = 0; layer < gpt.layers; ++layer)
-    chain.blocks.push_back(make_transformer_block(gpt, layer));
+    chain.blocks.push_back(make_attention_block(block_options(gpt, layer)));
   chain.head = make_transformer_head(gpt, tie);
   return chain;
 }

@@ -17,7 +17,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "layers.hpp"
+#include "model/parallel_layers.hpp"
 #include "parts.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/softmax_loss.hpp"
@@ -80,7 +80,8 @@ class TransformerHead final : public Head {
       : options_(options),
         names_(options),
         tie_(std::move(tie)),
-        norm_(names_.final_norm, options) {}
+        norm_(names_.final_norm,
+              {.kind = options.norm, .width = options.width, .epsilon = options.norm_epsilon}) {}
   std::string name() const override { return "head"; }
 
   void declare(parallel::ParameterList& list) override {

@@ -17,7 +17,7 @@ TransformerNames::TransformerNames(const TransformerOptions& options)
       final_norm(is_gpt2 ? "ln_f" : "model.norm"),
       head("lm_head") {}
 
-TransformerNames::Layer TransformerNames::layer(std::int64_t index) const {
+AttentionBlockOptions::Names TransformerNames::layer(std::int64_t index) const {
   const std::string block = (is_gpt2 ? "h." : "model.layers.") + std::to_string(index),
                     prefix = block + ".";
   if (is_gpt2) {
@@ -30,13 +30,13 @@ TransformerNames::Layer TransformerNames::layer(std::int64_t index) const {
             {prefix + "mlp.c_fc"}};
   }
   const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
-  Layer layer{block,
-              prefix + "input_layernorm",
-              attention + "o_proj",
-              prefix + "post_attention_layernorm",
-              mlp + "down_proj",
-              {},
-              {}};
+  AttentionBlockOptions::Names layer{block,
+                                     prefix + "input_layernorm",
+                                     attention + "o_proj",
+                                     prefix + "post_attention_layernorm",
+                                     mlp + "down_proj",
+                                     {},
+                                     {}};
   for (const char* name : {"q_proj", "k_proj", "v_proj"}) layer.qkv.push_back(attention + name);
   if (is_gated) layer.up.push_back(mlp + "gate_proj");
   layer.up.push_back(mlp + "up_proj");

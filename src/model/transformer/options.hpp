@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
+#include "model/kinds.hpp"
+
 namespace trireme::model {
 
-enum class MlpKind : std::uint8_t { gelu, swiglu };
-enum class NormKind : std::uint8_t { layer, rms };
 enum class PositionKind : std::uint8_t { learned, rope };
 
 /// Keys of [model] for kind = "gpt", a decoder-only transformer. GPT-2's form (Radford et al. 2019)

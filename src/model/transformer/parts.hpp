@@ -3,8 +3,8 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "model/attention_block.hpp"
 #include "options.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/ops/linear.hpp"
@@ -24,11 +24,7 @@ namespace trireme::model {
 /// - Layer norm has a .bias in both.
 struct TransformerNames {
   explicit TransformerNames(const TransformerOptions& options);
-  struct Layer {
-    std::string block, attention_norm, projection, mlp_norm, down;
-    std::vector<std::string> qkv, up;
-  };
-  Layer layer(std::int64_t index) const;
+  AttentionBlockOptions::Names layer(std::int64_t index) const;
 
   bool is_gpt2, is_gated;
   ops::MatrixOrder order;
@@ -49,8 +45,6 @@ struct EmbeddingTie {
 std::unique_ptr<Block> make_embedding(const TransformerOptions& options,
                                       const TensorPlacement& placement,
                                       std::shared_ptr<EmbeddingTie> tie);
-std::unique_ptr<Block> make_transformer_block(const TransformerOptions& options,
-                                              std::int64_t layer);
 std::unique_ptr<Head> make_transformer_head(const TransformerOptions& options,
                                             std::shared_ptr<EmbeddingTie> tie);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transformer layers with tensor and sequence parallelism: norms, dropout, and linear layers that
-// exchange rows in chunks, so that communication overlaps with matrix products.
+// Layers of transformers with tensor and sequence parallelism: norms, dropout, and linear layers
+// that exchange rows in chunks, so that communication overlaps with matrix products.
 //
 // Overlap, by function:
 // - Column forward, row backward: chunk n is multiplied while chunk n + 1 is gathered.
@@ -14,7 +14,7 @@
 //
 // The gather delivers the rows of x that the weight gradient reads. The sums of dx over the group
 // run while the weight gradient is computed. In a group of one there is one chunk and no exchange.
-#include "layers.hpp"
+#include "model/parallel_layers.hpp"
 
 #include <numeric>
 #include <utility>
@@ -111,9 +111,8 @@ void DropoutKey::apply_in_place(MicroBatchPass& pass, double probability, std::i
 
 void RowNormLayer::declare(parallel::ParameterList& list) {
   const auto declare_one = [&](const char* suffix, double value) {
-    ParameterSpec spec = vector_spec(name_ + suffix, width_, value);
-    // With sequence parallelism a norm sees only the rows that the rank holds.
-    spec.partial_gradient = true;
+    ParameterSpec spec = vector_spec(name_ + suffix, options_.width, value);
+    spec.partial_gradient = options_.rows_are_held;
     return list.declare(std::move(spec));
   };
   scale_ = declare_one(".weight", 1);
@@ -121,7 +120,11 @@ void RowNormLayer::declare(parallel::ParameterList& list) {
 }
 
 ops::RowNorm RowNormLayer::problem(const Tensor& x) const {
-  return {.rows = x.shape[0], .width = width_, .rms = rms(), .dtype = x.dtype, .epsilon = epsilon_};
+  return {.rows = x.shape[0],
+          .width = options_.width,
+          .rms = rms(),
+          .dtype = x.dtype,
+          .epsilon = options_.epsilon};
 }
 
 RowNormLayer::Normalized RowNormLayer::normalize(MicroBatchPass& pass, const Tensor& x,
@@ -157,20 +160,21 @@ void RowNormLayer::backward(MicroBatchPass& pass, const Tensor& dy, const Tensor
 }
 
 ColumnParallelLinear::ColumnParallelLinear(Options options) : options_(std::move(options)) {
-  TRIREME_EXPECT(options_.names.size() ==
-                 (options_.order == MatrixOrder::in_out ? 1 : options_.sections.size()));
+  TRIREME_EXPECT(options_.names.size() == 1 || (options_.order == MatrixOrder::out_in &&
+                                                options_.names.size() == options_.sections.size()));
 }
 
 void ColumnParallelLinear::declare(parallel::ParameterList& list) {
-  const bool in_out = options_.order == MatrixOrder::in_out;
+  const bool in_out = options_.order == MatrixOrder::in_out, one_tensor = tensor_count() == 1;
   const std::vector<std::int64_t> sections =
-      in_out ? options_.sections : std::vector<std::int64_t>{};
+      one_tensor ? options_.sections : std::vector<std::int64_t>{};
   const std::int64_t all =
       std::accumulate(options_.sections.begin(), options_.sections.end(), std::int64_t{0});
   const auto declare_all = [&](const char* suffix, const auto& spec_of) {
     parallel::ParameterId first;
     for (std::size_t i = 0; i < options_.names.size(); ++i) {
-      ParameterSpec spec = spec_of(options_.names[i] + suffix, in_out ? all : options_.sections[i]);
+      ParameterSpec spec =
+          spec_of(options_.names[i] + suffix, one_tensor ? all : options_.sections[i]);
       spec.joined = i > 0;
       const parallel::ParameterId id = list.declare(std::move(spec));
       if (i == 0) first = id;
@@ -179,7 +183,8 @@ void ColumnParallelLinear::declare(parallel::ParameterList& list) {
   };
   weight_ = declare_all(".weight", [&](std::string name, std::int64_t outputs) {
     ParameterSpec spec = matrix_spec(
-        std::move(name), in_out ? Shape{options_.in, outputs} : Shape{outputs, options_.in});
+        std::move(name), in_out ? Shape{options_.in, outputs} : Shape{outputs, options_.in},
+        options_.deviation);
     spec.split = {in_out ? Along::columns : Along::rows, sections};
     return spec;
   });

@@ -14,43 +14,40 @@
 //   q of the new rows, cache rows [0, first + rows) -> attention -> projection
 //
 // Rotary positions are applied in place to q and k. Weights are split by heads and by mlp
-// columns over the tensor group; layers.hpp has the linear layers.
-#include <cmath>
+// columns over the tensor group; parallel_layers.hpp has the linear layers.
+#include "model/attention_block.hpp"
+
 #include <utility>
 
-#include "layers.hpp"
-#include "parts.hpp"
-#include "trireme/ops/activation.hpp"
-#include "trireme/ops/attention.hpp"
+#include "model/parallel_layers.hpp"
 #include "trireme/ops/rotary.hpp"
 
 namespace trireme::model {
 namespace {
 
-/// One transformer layer on rows [held, C]: x + attention(norm(x)), then that + mlp(norm(that)).
-class TransformerBlock final : public Block {
+/// x + attention(norm(x)), then that + mlp(norm(that)), on rows [held, C].
+class AttentionBlock final : public Block {
  public:
-  TransformerBlock(const TransformerOptions& options, const TransformerNames& names,
-                   const TransformerNames::Layer& layer, std::int64_t index, double drop_path)
+  explicit AttentionBlock(const AttentionBlockOptions& options)
       : options_(options),
-        index_(index),
-        name_(layer.block),
-        attention_dropout_(layer.block + ".attention"),
-        attention_norm_(layer.attention_norm, options),
-        qkv_({.names = layer.qkv,
+        attention_dropout_(options.names.block + ".attention"),
+        attention_norm_(options.names.attention_norm, norm_options(options)),
+        qkv_({.names = options.names.qkv,
               .sections = qkv_sections(options),
               .in = options.width,
-              .order = names.order,
-              .bias = options.bias}),
-        projection_(residual_options(options, names, layer.projection, options.width, drop_path)),
-        mlp_norm_(layer.mlp_norm, options),
-        up_({.names = layer.up,
-             .sections = std::vector<std::int64_t>(names.is_gated ? 2 : 1, options.mlp_width),
+              .order = options.order,
+              .bias = options.qkv_bias,
+              .deviation = options.deviation}),
+        projection_(branch_end(options, options.names.projection, options.width)),
+        mlp_norm_(options.names.mlp_norm, norm_options(options)),
+        up_({.names = options.names.up,
+             .sections = std::vector<std::int64_t>(is_gated() ? 2 : 1, options.mlp_width),
              .in = options.width,
-             .order = names.order,
-             .bias = options.bias}),
-        down_(residual_options(options, names, layer.down, options.mlp_width, drop_path)) {}
-  std::string name() const override { return name_; }
+             .order = options.order,
+             .bias = options.bias,
+             .deviation = options.deviation}),
+        down_(branch_end(options, options.names.down, options.mlp_width)) {}
+  std::string name() const override { return options_.names.block; }
 
   void declare(parallel::ParameterList& list) override {
     attention_norm_.declare(list);
@@ -91,24 +88,24 @@ class TransformerBlock final : public Block {
   }
 
  private:
+  static RowNormLayer::Options norm_options(const AttentionBlockOptions& options) {
+    return {.kind = options.norm, .width = options.width, .epsilon = options.norm_epsilon};
+  }
   /// Returns the columns of q, k and v. With grouped-query attention k and v have fewer heads.
-  static std::vector<std::int64_t> qkv_sections(const TransformerOptions& o) {
+  static std::vector<std::int64_t> qkv_sections(const AttentionBlockOptions& o) {
     return {o.heads * o.head_width(), o.kv_heads * o.head_width(), o.kv_heads * o.head_width()};
   }
-  /// Options of a linear layer that ends a residual branch. Its initial weights shrink with the
-  /// number of layers (Radford et al. 2019, section 2.3).
-  static RowParallelLinear::Options residual_options(const TransformerOptions& options,
-                                                     const TransformerNames& names,
-                                                     const std::string& name, std::int64_t in,
-                                                     double drop_path) {
+  /// Options of a linear layer that ends a residual branch.
+  static RowParallelLinear::Options branch_end(const AttentionBlockOptions& options,
+                                               const std::string& name, std::int64_t in) {
     return {.name = name,
             .in = in,
             .out = options.width,
-            .order = names.order,
+            .order = options.order,
             .bias = options.bias,
-            .deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers)),
+            .deviation = options.branch_deviation,
             .dropout = options.dropout,
-            .drop_path = drop_path,
+            .drop_path = options.drop_path,
             .context = options.context};
   }
 
@@ -128,11 +125,11 @@ class TransformerBlock final : public Block {
             .sample_keys = pass.sample_keys(),
             .first_head = heads * pass.tensor().rank(),
             .first_query = pass.first_position(),
-            .mask = ops::AttentionMask::causal};
+            .mask = options_.mask};
   }
   /// Applies rotary positions to q and k in place, or undoes them (`inverse`, for gradients).
   void apply_rotary(MicroBatchPass& pass, const Tensor& qkv, bool inverse) const {
-    if (options_.positions != PositionKind::rope) return;
+    if (!options_.rotary_base) return;
     const ops::Attention op = problem(pass, qkv);
     const ops::Rotary rotary{.rows = qkv.shape[0],
                              .columns = qkv.shape[1],
@@ -140,7 +137,7 @@ class TransformerBlock final : public Block {
                              .head_width = op.head_width,
                              .context = op.context,
                              .dtype = qkv.dtype,
-                             .base = options_.rope_base,
+                             .base = *options_.rotary_base,
                              .first = op.first_query};
     ops::rotary(pass.context(), rotary, qkv, inverse);
   }
@@ -151,7 +148,7 @@ class TransformerBlock final : public Block {
     const Tensor out = pass.activation(qkv.dtype, {qkv.shape[0], op.out_width()});
     const Tensor log_sum = pass.activation(DType::float32, {op.batch, op.heads, op.queries()});
     if (pass.sequence() && !pass.sequence()->cache.empty()) {
-      const Tensor& cache = pass.sequence()->cache[static_cast<std::size_t>(index_)];
+      const Tensor& cache = pass.sequence()->cache[static_cast<std::size_t>(options_.index)];
       ops::attention_forward(pass.context(), op, qkv, cache, out, log_sum);
     } else {
       ops::attention_forward(pass.context(), op, qkv, out, log_sum);
@@ -170,7 +167,7 @@ class TransformerBlock final : public Block {
   }
 
   bool is_gated() const { return options_.mlp == MlpKind::swiglu; }
-  FusedGelu fused_gelu() const { return is_gated() ? FusedGelu{} : ops::Gelu::tanh; }
+  FusedGelu fused_gelu() const { return is_gated() ? FusedGelu{} : options_.gelu; }
   Tensor swiglu(MicroBatchPass& pass, const Tensor& up) const {
     const Tensor y = pass.activation(up.dtype, {up.shape[0], up.shape[1] / 2});
     ops::swiglu_forward(pass.context(), up, y);
@@ -184,9 +181,7 @@ class TransformerBlock final : public Block {
     return up;
   }
 
-  TransformerOptions options_;
-  std::int64_t index_;  ///< of the layer, from 0
-  std::string name_;
+  AttentionBlockOptions options_;
   DropoutKey attention_dropout_;
   RowNormLayer attention_norm_;
   ColumnParallelLinear qkv_;
@@ -198,11 +193,8 @@ class TransformerBlock final : public Block {
 
 }  // namespace
 
-std::unique_ptr<Block> make_transformer_block(const TransformerOptions& options,
-                                              std::int64_t layer) {
-  const TransformerNames names(options);
-  return std::make_unique<TransformerBlock>(options, names, names.layer(layer), layer,
-                                            drop_path_at(options.drop_path, layer, options.layers));
+std::unique_ptr<Block> make_attention_block(const AttentionBlockOptions& options) {
+  return std::make_unique<AttentionBlock>(options);
 }
 
 }  // namespace trireme::model

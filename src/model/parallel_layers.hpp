@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "options.hpp"
+#include "model/kinds.hpp"
 #include "trireme/model/block.hpp"
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/linear.hpp"
@@ -70,12 +70,16 @@ class DropoutKey {
 /// Layer norm or RMS norm over each row. Parameters: `<name>.weight`; for layer norm also `.bias`.
 class RowNormLayer {
  public:
-  /// Takes kind, width and epsilon from the options.
-  RowNormLayer(std::string name, const TransformerOptions& options)
-      : name_(std::move(name)),
-        kind_(options.norm),
-        width_(options.width),
-        epsilon_(options.norm_epsilon) {}
+  struct Options {
+    NormKind kind = NormKind::layer;
+    std::int64_t width = 0;
+    double epsilon = 1e-5;
+    /// With sequence parallelism the norm sees only the rows that the rank holds; false: it sees
+    /// all of them on each rank.
+    bool rows_are_held = true;
+  };
+  RowNormLayer(std::string name, const Options& options)
+      : name_(std::move(name)), options_(options) {}
   void declare(parallel::ParameterList& list);
   /// Returns y [held, width] and saves what backward needs.
   Tensor forward(MicroBatchPass& pass, const Tensor& x);
@@ -94,13 +98,11 @@ class RowNormLayer {
                          const Tensor& dy, const Tensor& dresidual, const Tensor& dx);
 
  private:
-  bool rms() const { return kind_ == NormKind::rms; }
+  bool rms() const { return options_.kind == NormKind::rms; }
   /// Describes the norm of the rows of x.
   ops::RowNorm problem(const Tensor& x) const;
   std::string name_;
-  NormKind kind_;
-  std::int64_t width_;
-  double epsilon_;
+  Options options_;
   parallel::ParameterId scale_, shift_;
 };
 
@@ -122,18 +124,21 @@ inline ops::Weight layer_weight(MicroBatchPass& pass, parallel::ParameterId firs
 /// 2019). Its outputs consist of sections, such as q, k and v; each rank has a part of every
 /// section.
 ///
-/// - out_in order: each section is a tensor `<name>.weight` [section, in]; the tensors are adjacent
+/// - One name: all sections are rows of one tensor `<name>.weight` [outputs, in], or columns of
+///   [in, outputs].
+/// - A name for each section, in out_in order: a tensor [section, in] each; the tensors are
+/// adjacent
 ///   in memory, so one product reads all of them.
-/// - in_out order: all sections are columns of one tensor [in, outputs].
 /// Biases follow the same rule.
 class ColumnParallelLinear {
  public:
   struct Options {
-    std::vector<std::string> names;      ///< in_out: one; out_in: one a section
+    std::vector<std::string> names;      ///< one, or one a section
     std::vector<std::int64_t> sections;  ///< outputs of each
     std::int64_t in = 0;
     ops::MatrixOrder order = ops::MatrixOrder::out_in;
     bool bias = true;
+    double deviation = 0.02;  ///< standard deviation of the initial weights
   };
   explicit ColumnParallelLinear(Options options);
   void declare(parallel::ParameterList& list);
