@@ -112,7 +112,7 @@ void DropoutKey::apply_in_place(MicroBatchPass& pass, double probability, std::i
 void RowNormLayer::declare(parallel::ParameterList& list) {
   const auto declare_one = [&](const char* suffix, double value) {
     ParameterSpec spec = vector_spec(name_ + suffix, options_.width, value);
-    spec.partial_gradient = options_.rows_are_held;
+    if (options_.rows_are_held) spec.partial_gradient = parallel::PartialGradient::of_held_rows;
     return list.declare(std::move(spec));
   };
   scale_ = declare_one(".weight", 1);

@@ -53,8 +53,7 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
   TRIREME_EXPECT(options.micro_batches > 0);
   TRIREME_EXPECT(groups.data.size() == store.sharding().size() ||
                  store.sharding().kind == ShardKind::none);
-  if (groups.tensor != nullptr && groups.tensor->sequence() && groups.tensor->size() > 1)
-    find_partial_ranges();
+  if (groups.tensor != nullptr && groups.tensor->size() > 1) find_partial_ranges();
   split_by_type();
   for (std::size_t which = 0; which < step_sums_.size(); ++which) {
     step_sums_[which].reduced = which == 0
@@ -88,7 +87,10 @@ void GradientReducer::find_partial_ranges() {
     const FlatLayout::FlatTensor& tensor = store_.layout().tensor({run.tensor});
     if (tensor.bucket != previous) grows = false;
     previous = tensor.bucket;
-    const bool partial = store_.list()[{run.tensor}].partial_gradient;
+    const PartialGradient part = store_.list()[{run.tensor}].partial_gradient;
+    const bool partial =
+        part == PartialGradient::in_any_group ||
+        (part == PartialGradient::of_held_rows && groups_.tensor->rows_are_split());
     if (partial) {
       const std::int64_t begin = tensor.offset - bucket_at(tensor.bucket).begin;
       std::vector<ElementRange>& ranges =

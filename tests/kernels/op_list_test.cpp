@@ -47,6 +47,7 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "embedding_forward",
                                                "fill",
                                                "fused_softmax",
+                                               "gather_patches",
                                                "gelu_backward",
                                                "gelu_forward",
                                                "group_norm_backward",

@@ -525,23 +525,28 @@ TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothStages) {
   }
 }
 
-/// Sequence parallelism: norms are replicated over the tensor group, and the gradient of each rank
-/// covers only its part of the rows.
+/// Norms are replicated over the tensor group; under sequence parallelism the gradient of each rank
+/// covers only its part of the rows. That of the bias here is a part in any group.
 TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
   const int split = world().size() % 2 == 0 ? 2 : 1;
   const comm::Communicator group =
       split == 1 ? comm::Communicator() : world().split(world().rank() / split, world().rank());
   const comm::Communicator data = world().split(world().rank() % split, world().rank());
   comm::Engine engine(comm::Engine::ProgressMode::polled);
-  const TensorGroup tensor(group, engine, comm::SumOrder::tree, true);
+  const TensorGroup whole_rows(group, engine, comm::SumOrder::tree, false),
+      split_rows(group, engine, comm::SumOrder::tree, true);
   for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
-    for (const bool deterministic : {false, true}) {
+    for (const auto& [deterministic, sequence] :
+         {std::pair{false, true}, {true, true}, {false, false}, {true, false}}) {
+      const TensorGroup& tensor = sequence ? split_rows : whole_rows;
+      constexpr PartialGradient held = PartialGradient::of_held_rows;
       ParameterList list;
       list.begin_block(1);
-      list.declare({.name = "norm.weight", .shape = {11}, .partial_gradient = true});
-      list.declare({.name = "norm.bias", .shape = {11}, .partial_gradient = true});
+      list.declare({.name = "norm.weight", .shape = {11}, .partial_gradient = held});
+      list.declare({.name = "norm.bias", .shape = {11}, .partial_gradient = held});
       list.declare({.name = "linear", .shape = {9, 7}});
-      list.declare({.name = "out.bias", .shape = {5}, .partial_gradient = true});
+      list.declare(
+          {.name = "out.bias", .shape = {5}, .partial_gradient = PartialGradient::in_any_group});
       ReducerFixture replica(cpu, {data, {}, &tensor}, engine, {kind, deterministic, 2},
                              std::move(list));
       std::vector<std::vector<float>> mine;
@@ -557,12 +562,16 @@ TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
           if (same_part) of_data[k] += gradient[k];
         }
       }
-      const FlatLayout::FlatTensor& linear = replica.layout.tensor({2});
+      // Tensors whose gradient is summed over the data group alone.
+      std::vector<char> alone(all.size());
+      for (const std::int32_t index : sequence ? std::vector{2} : std::vector{0, 1, 2}) {
+        const FlatLayout::FlatTensor& place = replica.layout.tensor({index});
+        std::fill_n(alone.begin() + place.offset, place.elements, 1);
+      }
       const float n = 2.0f * static_cast<float>(world().size());
       replica.owned_gradient([&](float value, std::size_t i) {
-        const bool split_tensor = static_cast<std::size_t>(linear.offset) <= i &&
-                                  i < static_cast<std::size_t>(linear.offset + linear.elements);
-        ASSERT_NEAR(value, split_tensor ? of_data[i] : all[i], n * n * 6 * 0x1p-23f) << i;
+        ASSERT_NEAR(value, alone[i] != 0 ? of_data[i] : all[i], n * n * 6 * 0x1p-23f)
+            << i << (sequence ? " rows are split" : "");
       });
     }
   }

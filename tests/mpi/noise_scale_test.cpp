@@ -163,9 +163,11 @@ TEST(NoiseScale, PartialGradientsAreSummedOverTheTensorGroup) {
   const parallel::TensorGroup tensor(world(), engine, comm::SumOrder::tree, true);
   parallel::ParameterList list;
   list.begin_block(0);
-  list.declare({.name = "norm", .shape = {11}, .partial_gradient = true});
+  list.declare(
+      {.name = "norm", .shape = {11}, .partial_gradient = parallel::PartialGradient::of_held_rows});
   list.declare({.name = "linear", .shape = {9, 7}});
-  list.declare({.name = "bias", .shape = {5}, .partial_gradient = true});
+  list.declare(
+      {.name = "bias", .shape = {5}, .partial_gradient = parallel::PartialGradient::of_held_rows});
   const parallel::FlatLayout layout(list, 1024, DType::float32);
   // Tensor rank 0 counts the replicated tensors, and each rank its part of the linear layer.
   const bool first = world().rank() == 0;
@@ -195,7 +197,8 @@ TEST(NoiseScale, PartialGradientsAreSummedOverTheTensorGroup) {
       reducer.block_begins(context, 0);
       for (std::size_t index = 0; index < list.entries().size(); ++index) {
         const Tensor gradient = store.gradient({static_cast<std::int32_t>(index)});
-        const bool partial = list.entries()[index].spec.partial_gradient;
+        const bool partial =
+            list.entries()[index].spec.partial_gradient != parallel::PartialGradient::no;
         for (std::int64_t i = 0; i < gradient.elements(); ++i) {
           float& to = gradient.as<float>()[i];
           to = (write == ops::Write::assign ? 0 : to) + value(world().rank(), m, index, i);

@@ -53,6 +53,13 @@ struct Split {
   bool operator==(const Split&) const = default;
 };
 
+/// The gradient of a tensor that is replicated over the tensor group, on each of its ranks.
+enum class PartialGradient : std::uint8_t {
+  no,            ///< whole, with the same bits
+  of_held_rows,  ///< under sequence parallelism a part, which is summed over the group; else whole
+  in_any_group   ///< a part, which is summed over the group
+};
+
 /// The smallest part of a tensor that sharding leaves on one rank.
 enum class Atom : std::uint8_t { row, tensor };
 
@@ -71,9 +78,7 @@ struct ParameterSpec {
   /// A bias that a matrix product adds. On CUDA the products read it in compute precision, too.
   bool product_bias = false;
   Split split = {};
-  /// Replicated over the tensor group, but each rank computes only a part of its gradient: summed
-  /// over the group.
-  bool partial_gradient = false;
+  PartialGradient partial_gradient = PartialGradient::no;
   /// Follows the previously declared parameter without a gap, so that one matrix product reads
   /// both.
   bool joined = false;

@@ -266,7 +266,7 @@ constexpr const char* ops_and_classes[] = {
     "batch_norm_apply", "batch_norm_backward", "batch_norm_inference", "batch_norm_statistics",
     "cast", "cast_tensors", "column_sums", "convolution_statistics_forward", "copy",
     "cross_entropy", "dropout", "dropout_add", "embedding_backward", "embedding_forward", "fill",
-    "gelu_backward", "gelu_forward", "group_norm_backward", "group_norm_forward",
+    "gather_patches", "gelu_backward", "gelu_forward", "group_norm_backward", "group_norm_forward",
     "max_pool_backward", "max_pool_forward", "positions_backward", "prepare_images",
     "relu_backward", "relu_forward", "rotary", "row_norm_backward", "row_norm_forward",
     "row_square_sums", "softmax_gradient", "softmax_statistics", "swiglu_backward",
