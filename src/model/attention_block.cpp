@@ -19,7 +19,10 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "model/parallel_layers.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/ops/rotary.hpp"
 
 namespace trireme::model {
@@ -195,6 +198,27 @@ class AttentionBlock final : public Block {
 
 std::unique_ptr<Block> make_attention_block(const AttentionBlockOptions& options) {
   return std::make_unique<AttentionBlock>(options);
+}
+
+std::optional<BrokenRule> broken_head_rule(std::int64_t width, std::int64_t heads,
+                                           const KeyNotes& notes) {
+  if (width % heads == 0) return std::nullopt;
+  const bool blames_width = notes.is_default("model.heads") && !notes.is_default("model.width");
+  return BrokenRule{
+      blames_width ? "model.width" : "model.heads",
+      fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads "
+                  "have the same width); use model.width = {}, or model.heads = {}",
+                  width, notes.inner("model.width"), heads, notes("model.heads"),
+                  nearest_multiples(width, heads), nearest_divisors(heads, width))};
+}
+
+std::optional<BrokenRule> broken_depth_rule(double drop_path, std::int64_t layers,
+                                            const KeyNotes& notes) {
+  if (drop_path == 0 || layers > 1) return std::nullopt;
+  return BrokenRule{"model.drop_path",
+                    fmt::format("{} is the probability at the last block, and 0 that at the "
+                                "first, but model.layers = 1{}; use drop_path = 0, or layers = 2",
+                                drop_path, notes("model.layers"))};
 }
 
 }  // namespace trireme::model

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/kinds.hpp"
+#include "trireme/base/broken_rule.hpp"
 #include "trireme/model/block.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/attention.hpp"
@@ -44,5 +45,13 @@ struct AttentionBlockOptions {
 };
 
 std::unique_ptr<Block> make_attention_block(const AttentionBlockOptions& options);
+
+/// Returns the broken rule between model.width and model.heads. Both are positive.
+std::optional<BrokenRule> broken_head_rule(std::int64_t width, std::int64_t heads,
+                                           const KeyNotes& notes);
+/// Returns the broken rule between model.drop_path and model.layers: stochastic depth needs a
+/// second block, because its probability is 0 at the first.
+std::optional<BrokenRule> broken_depth_rule(double drop_path, std::int64_t layers,
+                                            const KeyNotes& notes);
 
 }  // namespace trireme::model

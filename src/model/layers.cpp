@@ -9,6 +9,7 @@
 #include <cmath>
 #include <utility>
 
+#include "model/parallel_layers.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/ops/loss.hpp"
@@ -291,23 +292,30 @@ ImageNorm::Gradients ImageNorm::backward_joined(MicroBatchPass& pass, const Tens
   return {dx, dy};
 }
 
-LinearLayer::LinearLayer(std::string name, std::int64_t in, std::int64_t out)
-    : name_(std::move(name)), in_(in), out_(out) {}
+LinearLayer::LinearLayer(std::string name, std::int64_t in, std::int64_t out,
+                         const std::optional<Start>& start)
+    : name_(std::move(name)), in_(in), out_(out) {
+  const Initializer uniform{Initializer::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(in))};
+  start_ = start.value_or(Start{uniform, uniform});
+}
 
 void LinearLayer::declare(parallel::ParameterList& list) {
-  const double bound = 1.0 / std::sqrt(static_cast<double>(in_));
   weight_ = list.declare({.name = name_ + ".weight",
                           .shape = {out_, in_},
-                          .initializer = {Initializer::Kind::uniform, bound}});
-  ParameterSpec bias = vector_spec(name_ + ".bias", out_, {Initializer::Kind::uniform, bound});
+                          .initializer = start_.weight,
+                          .partial_gradient = parallel::PartialGradient::in_any_group});
+  ParameterSpec bias = vector_spec(name_ + ".bias", out_, start_.bias);
   bias.product_bias = true;
+  bias.partial_gradient = parallel::PartialGradient::in_any_group;
   bias_ = list.declare(std::move(bias));
 }
 
 Tensor LinearLayer::forward(MicroBatchPass& pass, const Tensor& x) {
   const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
   const Tensor y = pass.activation(x.dtype, {x.shape[0], out_});
-  ops::linear_forward(pass.context(), linear, x, weight(pass), pass.store().weight(bias_), y);
+  compute_on_first_rank(pass, y, [&] {
+    ops::linear_forward(pass.context(), linear, x, weight(pass), pass.store().weight(bias_), y);
+  });
   pass.push_saved(x);
   return y;
 }
@@ -315,11 +323,17 @@ Tensor LinearLayer::forward(MicroBatchPass& pass, const Tensor& x) {
 Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx) {
   const Tensor x = pass.pop_saved();
   const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
-  ops::linear_backward_weight(pass.context(), linear, x, dy, pass.gradient_of(weight_),
-                              pass.gradient_of(bias_), pass.write());
+  const Tensor dweight = pass.gradient_of(weight_), dbias = pass.gradient_of(bias_);
+  if (pass.tensor().rank() == 0) {
+    ops::linear_backward_weight(pass.context(), linear, x, dy, dweight, dbias, pass.write());
+  } else if (pass.write() == ops::Write::assign) {
+    for (const Tensor& gradient : {dweight, dbias})
+      if (gradient.defined()) ops::fill(pass.context(), gradient, 0);
+  }
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
-  ops::linear_backward_data(pass.context(), linear, dy, weight(pass), dx);
+  compute_on_first_rank(
+      pass, dx, [&] { ops::linear_backward_data(pass.context(), linear, dy, weight(pass), dx); });
   return dx;
 }
 
@@ -337,7 +351,8 @@ Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor&
 }
 
 Tensor ClassifierHead::logits(MicroBatchPass& pass, const Tensor& x, std::int64_t row) {
-  const Tensor logits = forward(pass, x.rows(row, row + 1));
+  TRIREME_EXPECT(!pass.tensor().rows_are_split());
+  const Tensor logits = forward(pass, x.rows(row * rows_, (row + 1) * rows_));
   const Tensor wide = pass.activation(DType::float32, logits.shape);
   ops::cast(pass.context(), logits, wide);
   return wide;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "trireme/model/head.hpp"
@@ -102,11 +103,19 @@ class ImageNorm {
   parallel::ParameterId scale_, shift_, running_mean_, running_variance_;
 };
 
-/// A linear layer: y [B, N] = x [B, K] W^T + b with `<name>.weight` [N, K] and `<name>.bias`. Both
-/// start uniform in +-1/sqrt(K), as in PyTorch.
+/// A linear layer: y [B, N] = x [B, K] W^T + b with `<name>.weight` [N, K] and `<name>.bias`.
+///
+/// Every rank of a tensor group has the whole layer. The first one multiplies, so that all of them
+/// have the same bits.
 class LinearLayer {
  public:
-  LinearLayer(std::string name, std::int64_t in, std::int64_t out);
+  /// Distributions of the initial values.
+  struct Start {
+    parallel::Initializer weight, bias;
+  };
+  /// Without a start both are uniform in +-1/sqrt(K), as in PyTorch.
+  LinearLayer(std::string name, std::int64_t in, std::int64_t out,
+              const std::optional<Start>& start = {});
   void declare(parallel::ParameterList& list);
   Tensor forward(MicroBatchPass& pass, const Tensor& x);
   Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx = true);
@@ -115,6 +124,7 @@ class LinearLayer {
   ops::Weight weight(MicroBatchPass& pass) { return pass.single_use_weight(weight_, prepared_); }
   std::string name_;
   std::int64_t in_, out_;
+  Start start_;
   parallel::ParameterId weight_, bias_;
   ops::PreparedWeight prepared_;
 };
@@ -122,6 +132,8 @@ class LinearLayer {
 /// A head with one row of logits per sample: cross-entropy on top of a subclass's forward.
 class ClassifierHead : public Head {
  public:
+  /// `rows`: those of a sample in the head's input.
+  explicit ClassifierHead(std::int64_t rows = 1) : rows_(rows) {}
   Tensor loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
               const LossSettings& scale, const Tensor& sums) final;
   Tensor logits(MicroBatchPass& pass, const Tensor& x, std::int64_t row) final;
@@ -131,6 +143,7 @@ class ClassifierHead : public Head {
   virtual Tensor forward(MicroBatchPass& pass, const Tensor& x) = 0;
   /// Writes the gradients of the parameters and returns dx.
   virtual Tensor backward(MicroBatchPass& pass, const Tensor& dlogits) = 0;
+  std::int64_t rows_;
 };
 
 }  // namespace trireme::model

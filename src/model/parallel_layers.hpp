@@ -9,6 +9,7 @@
 #include "model/kinds.hpp"
 #include "trireme/model/block.hpp"
 #include "trireme/ops/dropout.hpp"
+#include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/linear.hpp"
 #include "trireme/ops/row_norm.hpp"
 
@@ -44,6 +45,23 @@ Tensor gather_rows(MicroBatchPass& pass, const Tensor& x);
 Tensor sum_over_group(MicroBatchPass& pass, const Tensor& partial);
 /// Returns x converted to `dtype`; x itself if it already has it.
 Tensor convert_to(MicroBatchPass& pass, const Tensor& x, DType dtype);
+
+/// Calls compute(), which writes y, on the first rank of the tensor group, and gives the others its
+/// bits. For small results that every rank needs: products may be made by other algorithms on other
+/// ranks.
+template <class Compute>
+void compute_on_first_rank(MicroBatchPass& pass, const Tensor& y, Compute&& compute) {
+  if (pass.tensor().rank() == 0)
+    compute();
+  else
+    ops::fill(pass.context(), y, 0);
+  if (pass.tensor().size() == 1) return;
+  // The sum is exact: the others contribute 0.
+  const ArenaScope scope(pass.context().workspace());
+  const Tensor wide = convert_to(pass, y, DType::float32);
+  pass.tensor().all_reduce(pass.context(), wide);
+  if (y.dtype != DType::float32) ops::cast(pass.context(), wide, y);
+}
 
 /// The dropout of one layer. Its mask is a function of (run seed, layer name, sample, element), so
 /// it is the same at every layout.

@@ -9,6 +9,7 @@
 #include "model/mlp/options.hpp"
 #include "model/resnet/options.hpp"
 #include "model/transformer/options.hpp"
+#include "model/vit/options.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/model/family.hpp"
 
@@ -65,6 +66,16 @@ inline model::ModelOptions small_gpt2() {
                                             .dropout = 0.1});
 }
 
+inline model::ModelOptions small_vit(model::VitPool pool = model::VitPool::token) {
+  return model_of(model::VitOptions{.patch = 4,
+                                    .layers = 2,
+                                    .heads = 4,
+                                    .width = 24,
+                                    .mlp_ratio = 2,
+                                    .pool = pool,
+                                    .dropout = 0.1});
+}
+
 /// Returns small models of all families, in their forms. Tests of properties that hold for every
 /// model loop over them, so a new family is tested when it is added here.
 inline std::vector<SmallModel> small_models() {
@@ -75,6 +86,8 @@ inline std::vector<SmallModel> small_models() {
   return {{resnet(), images, 5},
           {group, images, 5},
           {mlp({32, 16}), images, 5},
+          {small_vit(), images, 5},
+          {small_vit(model::VitPool::mean), images, 5},
           {small_gpt2(), text, 37},
           {llama, text, 37}};
 }

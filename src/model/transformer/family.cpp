@@ -85,36 +85,19 @@ void fill_in_defaults(ModelOptions& options, const Reader& reader) {
   if (!reader.is_set("model.bias")) gpt.bias = gpt.positions == PositionKind::learned;
 }
 
-/// Requires a second residual block for stochastic depth, whose probability is 0 at the first.
-void check_drop_path(const TransformerOptions& gpt, Reader& reader) {
-  if (reader.any_wrong({"model.layers", "model.drop_path"})) return;
-  if (gpt.drop_path > 0 && gpt.layers == 1)
-    reader.add_mistake(
-        "model.drop_path",
-        fmt::format("{} is the probability at the last block, and 0 that at the "
-                    "first, but model.layers = 1{}; use drop_path = 0, or layers = 2",
-                    gpt.drop_path, reader.notes()("model.layers")));
-}
-
 /// Returns the broken rules between width, heads and kv_heads. All extents are positive.
 std::vector<BrokenRule> broken_head_rules(const TransformerOptions& gpt, const KeyNotes& notes) {
   std::vector<BrokenRule> broken;
-  const bool heads_are_default = notes.is_default("model.heads"),
-             width_is_default = notes.is_default("model.width");
-  const char* key = heads_are_default && !width_is_default ? "model.width" : "model.heads";
-  if (gpt.width % gpt.heads != 0)
-    broken.push_back(
-        {key, fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads "
-                          "have the same width); use model.width = {}, or model.heads = {}",
-                          gpt.width, notes.inner("model.width"), gpt.heads, notes("model.heads"),
-                          nearest_multiples(gpt.width, gpt.heads),
-                          nearest_divisors(gpt.heads, gpt.width))});
+  if (const auto rule = broken_head_rule(gpt.width, gpt.heads, notes))
+    broken.push_back(*rule);
   else if (gpt.positions == PositionKind::rope && gpt.head_width() % 2 != 0)
-    broken.push_back(
-        {key, fmt::format("positions = \"rope\" rotates pairs of numbers, but a head's "
-                          "width is model.width / model.heads = {}, which is odd; use "
-                          "model.width = {}",
-                          gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads))});
+    broken.push_back({notes.is_default("model.heads") && !notes.is_default("model.width")
+                          ? "model.width"
+                          : "model.heads",
+                      fmt::format("positions = \"rope\" rotates pairs of numbers, but a head's "
+                                  "width is model.width / model.heads = {}, which is odd; use "
+                                  "model.width = {}",
+                                  gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads))});
   if (gpt.heads % gpt.kv_heads != 0)
     broken.push_back({"model.kv_heads",
                       fmt::format("{} does not divide model.heads = {}{} (each key and value head "
@@ -126,7 +109,9 @@ std::vector<BrokenRule> broken_head_rules(const TransformerOptions& gpt, const K
 
 void check_transformer(const ModelOptions& options, Reader& reader) {
   const auto& gpt = options.as<TransformerOptions>();
-  check_drop_path(gpt, reader);
+  if (!reader.any_wrong({"model.layers", "model.drop_path"}))
+    if (const auto broken = broken_depth_rule(gpt.drop_path, gpt.layers, reader.notes()))
+      reader.add_mistake(*broken);
   if (reader.any_wrong({"model.width", "model.heads", "model.kv_heads", "model.positions"})) return;
   for (const BrokenRule& broken : broken_head_rules(gpt, reader.notes()))
     reader.add_mistake(broken);

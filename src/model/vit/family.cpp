@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The family of vision transformers: keys, rules and sizes of model.kind = "vit".
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "model/attention_block.hpp"
+#include "parts.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/model/family.hpp"
+
+namespace trireme::model {
+namespace {
+
+using namespace keys;
+
+constexpr double max_patch = 1024, max_mlp_ratio = 64;
+
+void visit_vit(Visitor& v, ModelOptions& options) {
+  auto& vit = options.as<VitOptions>();
+  v.field({"patch",
+           "vit: sets the rows and columns of pixels of a patch, which must divide the image."},
+          integer(vit.patch, between(1, max_patch)));
+  v.field({"layers", "vit: sets the number of transformer blocks."},
+          integer(vit.layers, between(1, max_layers)));
+  v.field({"heads", "vit: sets the number of attention heads; width must be a multiple of it."},
+          integer(vit.heads, between(1, max_width)));
+  v.field({"width", "vit: sets the embedding width."}, integer(vit.width, between(1, max_width)));
+  v.field({"mlp_ratio", "vit: sets the width of the mlp as a multiple of the embedding width."},
+          real(vit.mlp_ratio, above_up_to(0, max_mlp_ratio)));
+  v.field({"pool",
+           "vit: selects the input of the classifier: token (a class token) or mean (of the "
+           "patches)."},
+          choice<VitPool>(vit.pool, {{"token", VitPool::token}, {"mean", VitPool::mean}}));
+  v.field({"qkv_bias", "vit: gives queries, keys and values a bias."}, flag(vit.qkv_bias));
+  v.field({"dropout",
+           "vit: sets the probability that an element is dropped during training, from 0 to below "
+           "1."},
+          real(vit.dropout, half_open(0, 1)));
+  v.field({"drop_path",
+           "Sets the probability that training drops the branch of the last residual block, from 0 "
+           "to below 1; earlier blocks have less."},
+          real(vit.drop_path, half_open(0, 1)));
+  v.field({"zero_init_head", "vit: starts the weights of the classifier at 0."},
+          flag(vit.zero_init_head));
+}
+
+/// Returns the broken rule between model.mlp_ratio and model.width.
+std::optional<BrokenRule> broken_mlp_rule(const VitOptions& vit, const KeyNotes& notes) {
+  if (vit.mlp_width() > 0) return std::nullopt;
+  return BrokenRule{"model.mlp_ratio",
+                    fmt::format("{} of model.width = {}{} leaves the mlp without a unit; use "
+                                "mlp_ratio = 4",
+                                vit.mlp_ratio, vit.width, notes("model.width"))};
+}
+
+void check_vit(const ModelOptions& options, Reader& reader) {
+  const auto& vit = options.as<VitOptions>();
+  const auto require = [&](const std::optional<BrokenRule>& broken) {
+    if (broken) reader.add_mistake(*broken);
+  };
+  if (!reader.any_wrong({"model.layers", "model.drop_path"}))
+    require(broken_depth_rule(vit.drop_path, vit.layers, reader.notes()));
+  if (reader.any_wrong({"model.width"})) return;
+  if (!reader.any_wrong({"model.heads"}))
+    require(broken_head_rule(vit.width, vit.heads, reader.notes()));
+  if (!reader.any_wrong({"model.mlp_ratio"})) require(broken_mlp_rule(vit, reader.notes()));
+}
+
+std::vector<BrokenRule> broken_rules(const ModelOptions& options) {
+  const auto& vit = options.as<VitOptions>();
+  TRIREME_EXPECT(vit.patch > 0 && vit.layers > 0 && vit.heads > 0 && vit.width > 0);
+  std::vector<BrokenRule> broken;
+  for (const auto& rule : {broken_head_rule(vit.width, vit.heads, {}), broken_mlp_rule(vit, {})})
+    if (rule) broken.push_back(*rule);
+  return broken;
+}
+
+std::string describe_vit(const ModelOptions& options) {
+  const auto& vit = options.as<VitOptions>();
+  return fmt::format("vit, patches of {0} x {0}, {1} of width {2} (mlp {3}), {4}", vit.patch,
+                     counted(vit.layers, "layer", "layers"), vit.width, vit.mlp_width(),
+                     counted(vit.heads, "head", "heads"));
+}
+
+AttentionBlockOptions block_options(const VitOptions& vit, std::int64_t layer,
+                                    std::int64_t context) {
+  const std::string block = fmt::format("blocks.{}", layer);
+  return {.names = {.block = block,
+                    .attention_norm = block + ".norm1",
+                    .projection = block + ".attn.proj",
+                    .mlp_norm = block + ".norm2",
+                    .down = block + ".mlp.fc2",
+                    .qkv = {block + ".attn.qkv"},
+                    .up = {block + ".mlp.fc1"}},
+          .index = layer,
+          .context = context,
+          .width = vit.width,
+          .heads = vit.heads,
+          .kv_heads = vit.heads,
+          .mlp_width = vit.mlp_width(),
+          .gelu = ops::Gelu::exact,
+          .norm_epsilon = vit_norm_epsilon,
+          .qkv_bias = vit.qkv_bias,
+          .branch_deviation = vit_deviation,
+          .deviation = vit_deviation,
+          .dropout = vit.dropout,
+          .drop_path = drop_path_at(vit.drop_path, layer, vit.layers)};
+}
+
+/// Makes the patch embedding, blocks of attention and mlp, and the head.
+ModelParts make_vit(const ModelOptions& options, const Shape& input, std::int64_t classes,
+                    const TensorPlacement& placement) {
+  const auto& vit = options.as<VitOptions>();
+  const std::int64_t height = input[1], width = input[2];
+  validate(height % vit.patch == 0 && width % vit.patch == 0,
+           "model.patch: {} does not divide images of {} x {} pixels; use patch = {}, or images of "
+           "another size",
+           vit.patch, height, width, nearest_divisors(vit.patch, std::gcd(height, width)));
+  const ops::PatchRows patches{.height = height,
+                               .width = width,
+                               .channels = input[3],
+                               .patch = vit.patch,
+                               .leading = vit.leading_rows()};
+  const std::int64_t rows = patches.rows_of_sample();
+  const int split = placement.sequence_parallel ? placement.tensor_size : 1;
+  validate(input[0] * rows % split == 0,
+           "parallel.sequence: true: batch.micro = {} x {} rows of a sample (patches and class "
+           "token) are not divisible by parallel.tensor = {}; use batch.micro = {}, or sequence = "
+           "false",
+           input[0], rows, split, nearest_multiples(input[0], split / std::gcd(rows, split)));
+  ModelParts parts;
+  parts.blocks.push_back(make_patch_embedding(vit, patches, split));
+  for (std::int64_t layer = 0; layer < vit.layers; ++layer)
+    parts.blocks.push_back(make_attention_block(block_options(vit, layer, rows)));
+  parts.head = make_vit_head(vit, rows, classes);
+  return parts;
+}
+
+/// Takes the grid of patches, which must be square, from the position embedding.
+FileSizes sizes_in(const ModelOptions& options, const ShapeInFile& shape_of) {
+  const auto& vit = options.as<VitOptions>();
+  const std::int64_t rows = shape_of({"pos_embed"}, 3)[1], patches = rows - vit.leading_rows(),
+                     side = std::llround(std::sqrt(static_cast<double>(patches)));
+  validate(patches > 0 && side * side == patches,
+           "the tensor pos_embed has {} rows, which are no square of patches{}; use model.pool = "
+           "\"{}\", or import from a checkpoint of square images",
+           rows, vit.leading_rows() > 0 ? " and a class token" : "",
+           vit.pool == VitPool::token ? "mean" : "token");
+  const std::int64_t pixels = side * vit.patch;
+  return {{1, pixels, pixels, shape_of({"patch_embed.proj.weight"}, 4)[1]},
+          shape_of({"head.weight"}, 2)[0]};
+}
+
+}  // namespace
+
+extern constinit const Family vit_family{
+    .word = "vit",
+    .size_advice = "a smaller model.width or fewer model.layers",
+    .defaults = [] { return std::any(VitOptions()); },
+    .visit = visit_vit,
+    .check = check_vit,
+    .broken_rules = broken_rules,
+    .describe = describe_vit,
+    .split_extents = [](const ModelOptions& options) -> std::vector<Extent> {
+      const auto& vit = options.as<VitOptions>();
+      return {{"model.heads", vit.heads}, {"the width of the mlp", vit.mlp_width()}};
+    },
+    .product_extents = [](const ModelOptions& options) -> std::vector<Extent> {
+      const auto& vit = options.as<VitOptions>();
+      return {{"model.width", vit.width}, {"the width of the mlp", vit.mlp_width()}};
+    },
+    .sizes_in = sizes_in,
+    .make = make_vit};
+
+}  // namespace trireme::model
