@@ -19,7 +19,7 @@ namespace {
 
 using namespace keys;
 
-constexpr double max_patch = 1024, max_mlp_ratio = 64;
+constexpr double max_patch = 1024, min_mlp_ratio = 0.0625, max_mlp_ratio = 64;
 
 void visit_vit(Visitor& v, ModelOptions& options) {
   auto& vit = options.as<VitOptions>();
@@ -32,7 +32,7 @@ void visit_vit(Visitor& v, ModelOptions& options) {
           integer(vit.heads, between(1, max_width)));
   v.field({"width", "vit: sets the embedding width."}, integer(vit.width, between(1, max_width)));
   v.field({"mlp_ratio", "vit: sets the width of the mlp as a multiple of the embedding width."},
-          real(vit.mlp_ratio, above_up_to(0, max_mlp_ratio)));
+          real(vit.mlp_ratio, between(min_mlp_ratio, max_mlp_ratio)));
   v.field({"pool",
            "vit: selects the input of the classifier: token (a class token) or mean (of the "
            "patches)."},

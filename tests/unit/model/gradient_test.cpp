@@ -149,6 +149,14 @@ void check_transformer(const ModelFixtureOptions& options) {
 
 TEST(Gradient, Gpt2FollowsFiniteDifferences) { check_transformer(small_gpt()); }
 
+TEST(Gradient, VitFollowsFiniteDifferences) {
+  for (const VitPool pool : {VitPool::token, VitPool::mean}) {
+    ModelFixtureOptions options = small_resnet();
+    options.model = test::small_vit(pool);
+    check_transformer(options);
+  }
+}
+
 TEST(Gradient, LlamaFollowsFiniteDifferences) { check_transformer(small_gpt(true)); }
 
 TEST(Gradient, OtherBasesAndEpsilonsFollowFiniteDifferences) {

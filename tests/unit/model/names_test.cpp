@@ -55,6 +55,91 @@ TEST(Resnet, HasTheCifarFormAtItsDepths) {
   }
 }
 
+// Counts of trained elements from timm's results of its vit_*_patch16_224 models.
+TEST(Vit, HasTimmsNumberOfWeights) {
+  const struct {
+    std::int64_t layers, heads, width, count;
+  } published[] = {{12, 3, 192, 5717416},
+                   {12, 6, 384, 22050664},
+                   {12, 12, 768, 86567656},
+                   {24, 16, 1024, 304326632}};
+  for (const auto& [layers, heads, width, count] : published) {
+    const Model model(test::model_of(VitOptions{.layers = layers, .heads = heads, .width = width}),
+                      {1, 224, 224, 3}, 1000);
+    EXPECT_EQ(model.weight_count(), count) << "width " << width;
+    EXPECT_EQ(model.block_count(), layers + 1);
+  }
+}
+
+TEST(Vit, UsesTimmsNamesAndShapes) {
+  const auto all = shapes(Model(test::model_of(VitOptions()), {1, 224, 112, 3}, 1000));
+  EXPECT_EQ(all.at("cls_token"), (Shape{1, 1, 768}));
+  EXPECT_EQ(all.at("pos_embed"), (Shape{1, 1 + 14 * 7, 768}));
+  EXPECT_EQ(all.at("patch_embed.proj.weight"), (Shape{768, 3, 16, 16}));
+  EXPECT_EQ(all.at("patch_embed.proj.bias"), (Shape{768}));
+  EXPECT_EQ(all.at("blocks.0.norm1.weight"), (Shape{768}));
+  EXPECT_EQ(all.at("blocks.0.attn.qkv.weight"), (Shape{2304, 768}));
+  EXPECT_EQ(all.at("blocks.11.attn.qkv.bias"), (Shape{2304}));
+  EXPECT_EQ(all.at("blocks.11.attn.proj.weight"), (Shape{768, 768}));
+  EXPECT_EQ(all.at("blocks.11.norm2.bias"), (Shape{768}));
+  EXPECT_EQ(all.at("blocks.11.mlp.fc1.weight"), (Shape{3072, 768}));
+  EXPECT_EQ(all.at("blocks.11.mlp.fc2.weight"), (Shape{768, 3072}));
+  EXPECT_EQ(all.at("norm.weight"), (Shape{768}));
+  EXPECT_EQ(all.at("head.weight"), (Shape{1000, 768}));
+  EXPECT_EQ(all.at("head.bias"), (Shape{1000}));
+  EXPECT_EQ(all.size(), 4u + 12 * 12 + 4);
+
+  const auto mean = shapes(Model(
+      test::model_of(VitOptions{.pool = VitPool::mean, .qkv_bias = false}), {1, 32, 32, 3}, 10));
+  EXPECT_EQ(mean.at("pos_embed"), (Shape{1, 4, 768}));
+  EXPECT_EQ(mean.at("fc_norm.weight"), (Shape{768}));
+  EXPECT_FALSE(mean.contains("cls_token"));
+  EXPECT_FALSE(mean.contains("norm.weight"));
+  EXPECT_FALSE(mean.contains("blocks.0.attn.qkv.bias"));
+}
+
+TEST(Vit, DecaysMatricesOnly) {
+  const Model model(test::small_vit(), {1, 8, 8, 1}, 5);
+  for (const parallel::ParameterList::Entry& entry : model.parameters().entries()) {
+    const bool is_matrix =
+        entry.spec.name.ends_with(".weight") && entry.spec.name.find("norm") == std::string::npos;
+    EXPECT_EQ(entry.spec.decay, is_matrix) << entry.spec.name;
+    EXPECT_EQ(entry.spec.trust, is_matrix) << entry.spec.name;
+  }
+}
+
+TEST(Vit, SplitsHeadsAndMlpOverATensorGroup) {
+  const Model model(test::small_vit(), {2, 8, 8, 1}, 5, {1, 2, true});
+  const auto shape_of = [&](const char* name) {
+    return model.parameters()
+        .entries()[static_cast<std::size_t>(model.parameters().find(name))]
+        .partition.shape();
+  };
+  EXPECT_EQ(shape_of("blocks.0.attn.qkv.weight"), (Shape{36, 24}));
+  EXPECT_EQ(shape_of("blocks.0.attn.qkv.bias"), (Shape{36}));
+  EXPECT_EQ(shape_of("blocks.0.attn.proj.weight"), (Shape{24, 12}));
+  EXPECT_EQ(shape_of("blocks.0.mlp.fc1.weight"), (Shape{24, 24}));
+  EXPECT_EQ(shape_of("pos_embed"), (Shape{1, 5, 24}));
+  EXPECT_EQ(shape_of("head.weight"), (Shape{5, 24}));
+  EXPECT_EQ(model.block_input_shape(1), (Shape{5, 24}));  // of 2 x 5 rows
+}
+
+TEST(Vit, RefusesImagesAndGroupsThatDoNotFit) {
+  const auto message = [](const Shape& input, const TensorPlacement& placement) {
+    try {
+      const Model model(test::small_vit(), input, 5, placement);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message({1, 12, 10, 1}, {}), HasSubstr("model.patch: 4 does not divide"));
+  EXPECT_THAT(message({1, 12, 10, 1}, {}), HasSubstr("12 x 10"));
+  EXPECT_THAT(message({1, 8, 8, 1}, {0, 2, true}), HasSubstr("use batch.micro = 2"));
+  EXPECT_EQ(message({1, 8, 8, 1}, {0, 2, false}), "");
+  EXPECT_THAT(message({1, 8, 8, 1}, {0, 3, false}), HasSubstr("model.heads"));
+}
+
 TEST(Resnet, RefusesADepthThatIsNone) {
   EXPECT_THROW(Model(resnet(19, ResnetStem::small), {1, 32, 32, 3}, 10), InputError);
 }
