@@ -24,12 +24,12 @@ struct AttentionBlockOptions {
     std::string block, attention_norm, projection, mlp_norm, down;
     std::vector<std::string> qkv, up;
   };
-  Names names;
+  Names names = {};
   std::int64_t index = 0;    ///< among the blocks of the model that keep earlier positions
   std::int64_t context = 1;  ///< rows of a sample
   std::int64_t width = 0, heads = 1, kv_heads = 1, mlp_width = 0;
   ops::AttentionMask mask = ops::AttentionMask::none;
-  std::optional<double> rotary_base;  ///< none: no rotary positions
+  std::optional<double> rotary_base = {};  ///< none: no rotary positions
   MlpKind mlp = MlpKind::gelu;
   ops::Gelu gelu = ops::Gelu::tanh;
   NormKind norm = NormKind::layer;

@@ -72,7 +72,7 @@ void check_vit(const ModelOptions& options, Reader& reader) {
   if (!reader.any_wrong({"model.mlp_ratio"})) require(broken_mlp_rule(vit, reader.notes()));
 }
 
-std::vector<BrokenRule> broken_rules(const ModelOptions& options) {
+std::vector<BrokenRule> broken_vit_rules(const ModelOptions& options) {
   const auto& vit = options.as<VitOptions>();
   TRIREME_EXPECT(vit.patch > 0 && vit.layers > 0 && vit.heads > 0 && vit.width > 0);
   std::vector<BrokenRule> broken;
@@ -165,7 +165,7 @@ extern constinit const Family vit_family{
     .defaults = [] { return std::any(VitOptions()); },
     .visit = visit_vit,
     .check = check_vit,
-    .broken_rules = broken_rules,
+    .broken_rules = broken_vit_rules,
     .describe = describe_vit,
     .split_extents = [](const ModelOptions& options) -> std::vector<Extent> {
       const auto& vit = options.as<VitOptions>();
