@@ -72,11 +72,11 @@ struct GeluBackward {
 
 /// The normal distribution's probability of numbers below x, and its density at x.
 /// P(-a) for a = |x| is the density times Mills' ratio, a polynomial in t = 1 / (1 + 0.35 a)
-/// without a constant term (minimax fit on 0 <= a <= 14; relative error 0.6 in units of 2^-24, with
-/// its roundings 6). So the smaller of P(x) and P(-x) keeps its digits. Relative errors in units of
-/// 2^-24: below 6 + x^2 / 2 for the density (exp 4, on a device 5), 13 + x^2 / 2 for the smaller
-/// probability. For |x| > 13.1 both are 0; the true ones are smaller than the smallest normal
-/// number.
+/// without a constant term. It is a minimax fit on 0 <= a <= 14, with a relative error of 0.6 in
+/// units of 2^-24, with its roundings 6. So the smaller of P(x) and P(-x) keeps its digits.
+/// Relative errors in units of 2^-24: below 6 + x^2 / 2 for the density (exp 4, on a device 5),
+/// 13 + x^2 / 2 for the smaller probability. For |x| > 13.1 both are 0; the true ones are smaller
+/// than the smallest normal number.
 KOKKOS_INLINE_FUNCTION Sigmoid normal_distribution(float x) {
   const float a = x < 0 ? -x : x;
   const float density = 0.398942280f * fast_exp(-0.5f * (x * x));

@@ -74,9 +74,9 @@ std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::in
   if (extents.empty())
     return BrokenRule{
         "parallel.tensor",
-        fmt::format("{} splits the layers of model.{} only, not those of image models; use "
+        fmt::format("{} splits the layers of model.{} only, not those of \"{}\"; use "
                     "tensor = 1 with more data ranks or stages",
-                    tensor, kinds_with(&Family::splits_by_tensor))};
+                    tensor, kinds_with(&Family::splits_by_tensor), family_of(options).word)};
   for (const auto& [key, extent] : extents) {
     if (extent % tensor == 0) continue;
     return BrokenRule{"parallel.tensor",
