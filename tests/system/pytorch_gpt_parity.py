@@ -193,11 +193,12 @@ def make_shards(trireme, folder):
     )
 
 
-def train_trireme(trireme, folder, form, optimizer):
-    name = f"{form}-{optimizer}"
-    write_safetensors(f"{folder}/{name}.safetensors", initial_tensors(form))
+def train_deck(trireme, folder, name, tensors, deck):
+    """Trains from the tensors. Returns the losses and gradient norms by step. `deck`: the text,
+    whose run folder is runs/NAME."""
+    write_safetensors(f"{folder}/{name}.safetensors", tensors)
     with open(f"{folder}/{name}.toml", "w") as file:
-        file.write(deck(folder, name, form, optimizer))
+        file.write(deck)
     run_program(
         trireme,
         "import",
@@ -210,17 +211,17 @@ def train_trireme(trireme, folder, form, optimizer):
     with open(f"{folder}/runs/{name}/metrics.jsonl") as file:
         rows = {row["step"]: row for row in map(json.loads, file) if row["kind"] == "train"}
     return {
-        "losses": [rows[step]["loss"] for step in range(1, STEPS + 1)],
-        "norms": [rows[step]["grad_norm"] for step in range(1, STEPS + 1)],
+        "losses": [rows[step]["loss"] for step in sorted(rows)],
+        "norms": [rows[step]["grad_norm"] for step in sorted(rows)],
     }
 
 
 # --- PyTorch's side -----------------------------------------------------------------------------
 
 
-def update(torch, optimizer, rule, step, weight, gradient, slots):
-    """Updates one tensor by the rules of docs/reference/numerics.md."""
-    matrix = weight.dim() > 1
+def update(torch, optimizer, rule, step, weight, gradient, slots, matrix):
+    """Updates one tensor by the rules of docs/reference/numerics.md. `matrix`: it has weight decay
+    and a trust ratio."""
     decay = rule["weight_decay"] if matrix else 0.0
     if optimizer in ("sgd", "lars"):
         local = 1.0
@@ -305,7 +306,10 @@ def train_torch(form, optimizer, dtype_name="float32"):
             norms.append(norm)
             factor = min(1.0, CLIP / (norm + 1e-6))
             for name, weight in network.named_parameters():
-                update(torch, optimizer, rule, step, weight, factor * weight.grad, slots[name])
+                gradient = factor * weight.grad
+                update(
+                    torch, optimizer, rule, step, weight, gradient, slots[name], weight.dim() > 1
+                )
     return {"losses": losses, "norms": norms}
 
 
@@ -320,21 +324,32 @@ def largest_difference(a, b):
     )
 
 
+def agrees(case, found, expected, tolerance):
+    """Returns whether a case agrees, and prints its steps if it does not."""
+    if report(case, largest_difference(found, expected), tolerance):
+        return True
+    for step, numbers in enumerate(
+        zip(found["losses"], expected["losses"], found["norms"], expected["norms"]), 1
+    ):
+        print("  step {}: loss {} and {}, norm {} and {}".format(step, *numbers))
+    return False
+
+
 def compare(arguments, cases, kept, folder):
     """Returns whether all cases agree."""
     agree = True
     make_shards(arguments.trireme, folder)
     for form, optimizer in cases:
-        expected = train_torch(form, optimizer) if arguments.torch else kept[f"{form}-{optimizer}"]
-        found = train_trireme(arguments.trireme, folder, form, optimizer)
-        if not report((form, optimizer), largest_difference(found, expected), TOLERANCE):
-            agree = False
-            for step in range(STEPS):
-                print(
-                    f"  step {step + 1}: loss {found['losses'][step]} and "
-                    f"{expected['losses'][step]}, norm {found['norms'][step]} and "
-                    f"{expected['norms'][step]}"
-                )
+        name = f"{form}-{optimizer}"
+        expected = train_torch(form, optimizer) if arguments.torch else kept[name]
+        found = train_deck(
+            arguments.trireme,
+            folder,
+            name,
+            initial_tensors(form),
+            deck(folder, name, form, optimizer),
+        )
+        agree &= agrees((form, optimizer), found, expected, TOLERANCE)
     return agree
 
 
