@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elementwise kernels: ReLU, sums, casts, fill, copy, swap and bias. Called by the ops of the same
-// names (src/ops/elementwise.cpp).
-// Plan: one pass without any exchange between threads (elements.hpp). Fill and copy have bodies of
-// their own, because they move bytes without arithmetic.
-// Memory traffic: each operand is read once, each result is written once. All of these kernels are
-// limited by memory bandwidth.
+// Elementwise kernels: ReLU, sums, casts, fill, copy, swap, bias and scale of columns. Called by
+// the ops of the same names (src/ops/elementwise.cpp). Plan: one pass without any exchange between
+// threads (elements.hpp). Fill and copy have bodies of their own, because they move bytes without
+// arithmetic. Memory traffic: each operand is read once, each result is written once. All of these
+// kernels are limited by memory bandwidth.
 
 #include "trireme/kernels/elementwise.hpp"
 
@@ -27,6 +26,8 @@ const std::string copy_label = "trireme/kernels/copy";
 const std::string exchange_label = "trireme/kernels/exchange";
 const std::string scaled_copy_label = "trireme/kernels/scaled_copy";
 const std::string add_bias_label = "trireme/kernels/add_bias";
+const std::string layer_scale_forward_label = "trireme/kernels/layer_scale_forward";
+const std::string layer_scale_backward_label = "trireme/kernels/layer_scale_backward";
 
 struct ReluForward {
   KOKKOS_FUNCTION float operator()(float x) const { return x < 0 ? 0 : x; }
@@ -56,6 +57,19 @@ struct Scale {
 struct AddScaled {
   float scale;
   KOKKOS_FUNCTION float operator()(float y, float x) const { return y + scale * x; }
+};
+
+struct ScaleAndAdd {
+  KOKKOS_FUNCTION float operator()(float x, float residual, float scale) const {
+    return scale * x + residual;
+  }
+};
+
+/// Returns the gradient of x, and that of the scale in one row.
+struct LayerScaleGradient {
+  KOKKOS_FUNCTION Numbers<2> operator()(float x, float dy, float scale) const {
+    return {{scale * dy, x * dy}};
+  }
 };
 
 template <class T>
@@ -309,5 +323,34 @@ template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, 
                        BFloat16*);
 template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const Float16*,
                        Float16*);
+
+template <class T>
+void layer_scale_forward(const Stream& stream, std::int64_t rows, std::int64_t width,
+                         const float* scale, const T* x, const T* residual, T* y) {
+  for_each_element(stream, layer_scale_forward_label, rows, width, ScaleAndAdd{},
+                   std::tuple(Matrix<T>{y, width}),
+                   std::tuple(Matrix<const T>{x, width}, Matrix<const T>{residual, width},
+                              Shared<const float>{scale}));
+}
+template <class T>
+void layer_scale_backward(const Stream& stream, std::int64_t rows, std::int64_t width,
+                          const float* scale, const T* x, const T* dy, T* dx, float* product) {
+  for_each_element(stream, layer_scale_backward_label, rows, width, LayerScaleGradient{},
+                   std::tuple(Matrix<T>{dx, width}, Matrix<float>{product, width}),
+                   std::tuple(Matrix<const T>{x, width}, Matrix<const T>{dy, width},
+                              Shared<const float>{scale}));
+}
+template void layer_scale_forward(const Stream&, std::int64_t, std::int64_t, const float*,
+                                  const float*, const float*, float*);
+template void layer_scale_backward(const Stream&, std::int64_t, std::int64_t, const float*,
+                                   const float*, const float*, float*, float*);
+template void layer_scale_forward(const Stream&, std::int64_t, std::int64_t, const float*,
+                                  const BFloat16*, const BFloat16*, BFloat16*);
+template void layer_scale_backward(const Stream&, std::int64_t, std::int64_t, const float*,
+                                   const BFloat16*, const BFloat16*, BFloat16*, float*);
+template void layer_scale_forward(const Stream&, std::int64_t, std::int64_t, const float*,
+                                  const Float16*, const Float16*, Float16*);
+template void layer_scale_backward(const Stream&, std::int64_t, std::int64_t, const float*,
+                                   const Float16*, const Float16*, Float16*, float*);
 
 }  // namespace trireme::kernels

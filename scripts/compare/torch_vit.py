@@ -34,17 +34,28 @@ class Mlp(nn.Module):
         return self.fc2(functional.gelu(self.fc1(x)))
 
 
+class LayerScale(nn.Module):
+    def __init__(self, width, start):
+        super().__init__()
+        self.gamma = nn.Parameter(start * torch.ones(width))
+
+    def forward(self, x):
+        return self.gamma * x
+
+
 class Block(nn.Module):
-    def __init__(self, width, heads, inner, qkv_bias):
+    def __init__(self, width, heads, inner, qkv_bias, layer_scale):
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=EPSILON)
         self.attn = Attention(width, heads, qkv_bias)
         self.norm2 = nn.LayerNorm(width, eps=EPSILON)
         self.mlp = Mlp(width, inner)
+        self.ls1 = LayerScale(width, layer_scale) if layer_scale else nn.Identity()
+        self.ls2 = LayerScale(width, layer_scale) if layer_scale else nn.Identity()
 
     def forward(self, x):
-        x = x + self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        x = x + self.ls1(self.attn(self.norm1(x)))
+        return x + self.ls2(self.mlp(self.norm2(x)))
 
 
 class PatchEmbedding(nn.Module):
@@ -71,6 +82,7 @@ class VisionTransformer(nn.Module):
         mlp_ratio=4.0,
         pool="token",
         qkv_bias=True,
+        layer_scale=0.0,
     ):
         super().__init__()
         self.pool = pool
@@ -80,7 +92,10 @@ class VisionTransformer(nn.Module):
         self.pos_embed = nn.Parameter(0.02 * torch.randn(1, patches + (pool == "token"), width))
         self.patch_embed = PatchEmbedding(channels, width, patch)
         self.blocks = nn.Sequential(
-            *(Block(width, heads, int(mlp_ratio * width), qkv_bias) for _ in range(layers))
+            *(
+                Block(width, heads, int(mlp_ratio * width), qkv_bias, layer_scale)
+                for _ in range(layers)
+            )
         )
         norm = nn.LayerNorm(width, eps=EPSILON)
         if pool == "token":

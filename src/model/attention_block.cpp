@@ -41,7 +41,8 @@ class AttentionBlock final : public Block {
               .order = options.order,
               .bias = options.qkv_bias,
               .deviation = options.deviation}),
-        projection_(branch_end(options, options.names.projection, options.width)),
+        projection_(branch_end(options, options.names.projection, options.names.attention_scale,
+                               options.width)),
         mlp_norm_(options.names.mlp_norm, norm_options(options)),
         up_({.names = options.names.up,
              .sections = std::vector<std::int64_t>(is_gated() ? 2 : 1, options.mlp_width),
@@ -49,7 +50,8 @@ class AttentionBlock final : public Block {
              .order = options.order,
              .bias = options.bias,
              .deviation = options.deviation}),
-        down_(branch_end(options, options.names.down, options.mlp_width)) {}
+        down_(branch_end(options, options.names.down, options.names.mlp_scale, options.mlp_width)) {
+  }
   std::string name() const override { return options_.names.block; }
 
   void declare(parallel::ParameterList& list) override {
@@ -100,7 +102,8 @@ class AttentionBlock final : public Block {
   }
   /// Options of a linear layer that ends a residual branch.
   static RowParallelLinear::Options branch_end(const AttentionBlockOptions& options,
-                                               const std::string& name, std::int64_t in) {
+                                               const std::string& name,
+                                               const std::string& scale_name, std::int64_t in) {
     return {.name = name,
             .in = in,
             .out = options.width,
@@ -109,7 +112,9 @@ class AttentionBlock final : public Block {
             .deviation = options.branch_deviation,
             .dropout = options.dropout,
             .drop_path = options.drop_path,
-            .context = options.context};
+            .context = options.context,
+            .scale = options.layer_scale,
+            .scale_name = scale_name};
   }
 
   /// Describes the attention of this rank's heads over all rows.

@@ -23,6 +23,7 @@ struct AttentionBlockOptions {
   struct Names {
     std::string block, attention_norm, projection, mlp_norm, down;
     std::vector<std::string> qkv, up;
+    std::string attention_scale = {}, mlp_scale = {};  ///< those of LayerScale, without .gamma
   };
   Names names = {};
   std::int64_t index = 0;    ///< among the blocks of the model that keep earlier positions
@@ -39,6 +40,7 @@ struct AttentionBlockOptions {
   /// Standard deviation of the initial weights: of the two layers that end a branch, and of the
   /// others.
   double branch_deviation = 0.02, deviation = 0.02;
+  double layer_scale = 0;  ///< the initial factor of a branch (LayerScale); 0: none
   double dropout = 0, drop_path = 0;
 
   std::int64_t head_width() const { return width / heads; }

@@ -289,6 +289,10 @@ void RowParallelLinear::declare(parallel::ParameterList& list) {
   ParameterSpec bias = vector_spec(options_.name + ".bias", options_.out, 0);
   bias.product_bias = product_adds(list.tensor_size(), options_.dropout, options_.drop_path);
   bias_ = list.declare(std::move(bias));
+  if (!scales()) return;
+  ParameterSpec scale = vector_spec(options_.scale_name + ".gamma", options_.out, options_.scale);
+  scale.partial_gradient = parallel::PartialGradient::of_held_rows;
+  scale_ = list.declare(std::move(scale));
 }
 
 ops::Linear RowParallelLinear::problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const {
@@ -307,13 +311,14 @@ Tensor RowParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, const T
   const ArenaScope scope(pass.context().workspace());
   pass.push_saved(x);
   const ops::Dropout drops = mask(pass, 0);
-  if (product_adds(pass.tensor().size(), drops.probability, drops.path_probability)) {
+  if (!scales() && product_adds(pass.tensor().size(), drops.probability, drops.path_probability)) {
     ops::linear_add_forward(pass.context(), linear, x, weight(pass), bias(pass), residual, y);
     return y;
   }
+  const Tensor branch = scales() ? pass.activation(y.dtype, y.shape) : y;
   const Tensor partial = linear.float32_result ? pass.context().workspace().allocate(
                                                      DType::float32, {linear.rows, linear.out})
-                                               : y;
+                                               : branch;
   const Tensor held = RowSum::allocate_result(pass.context(), pass.tensor(), partial);
   RowSum sum(pass.context(), pass.tensor(), partial, held);
   for (int number = 0; number < sum.chunks(); ++number) {
@@ -329,24 +334,42 @@ Tensor RowParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, const T
       return tensor.rows(chunk.held_begin, chunk.held_end);
     };
     sum.wait(number);
-    ops::dropout_add(pass.context(), mask(pass, chunk.first_held), mine(held), bias(pass),
-                     mine(residual), mine(y));
+    if (scales())
+      scale_branch(pass, mask(pass, chunk.first_held), mine(held), mine(branch), mine(residual),
+                   mine(y));
+    else
+      ops::dropout_add(pass.context(), mask(pass, chunk.first_held), mine(held), bias(pass),
+                       mine(residual), mine(y));
   }
+  if (scales()) pass.push_saved(branch);
   return y;
 }
 
+void RowParallelLinear::scale_branch(MicroBatchPass& pass, const ops::Dropout& drops,
+                                     const Tensor& product, const Tensor& branch,
+                                     const Tensor& residual, const Tensor& y) const {
+  ops::add_bias(pass.context(), bias(pass), product, branch);
+  if (drops.probability > 0 || drops.path_probability > 0)
+    ops::dropout(pass.context(), drops, branch, branch);
+  ops::layer_scale_forward(pass.context(), pass.store().weight(scale_), branch, residual, y);
+}
+
 Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, FusedGelu gelu) {
-  const Tensor x = pass.pop_saved(), z = gelu ? pass.pop_saved() : Tensor{};
+  const Tensor branch = scales() ? pass.pop_saved() : Tensor{}, x = pass.pop_saved(),
+               z = gelu ? pass.pop_saved() : Tensor{};
   ops::Linear linear = problem(pass, x.shape[0], x.dtype);
   Arena& workspace = pass.context().workspace();
   const Tensor dx = workspace.allocate(x.dtype, x.shape);
   const ArenaScope scope(workspace);
-  Tensor branch = dy;
-  if (options_.dropout > 0 || options_.drop_path > 0) {
-    branch = workspace.allocate(dy.dtype, dy.shape);
-    dropout_.apply(pass, options_.dropout, options_.context, dy, branch, options_.drop_path);
-  }
-  RowGather rows(pass.context(), pass.tensor(), branch);
+  const bool drops = options_.dropout > 0 || options_.drop_path > 0;
+  const Tensor dbranch = scales() || drops ? workspace.allocate(dy.dtype, dy.shape) : dy;
+  if (scales())
+    ops::layer_scale_backward(pass.context(), pass.store().weight(scale_), branch, dy, dbranch,
+                              pass.gradient_of(scale_), pass.write());
+  if (drops)
+    dropout_.apply(pass, options_.dropout, options_.context, scales() ? dbranch : dy, dbranch,
+                   options_.drop_path);
+  RowGather rows(pass.context(), pass.tensor(), dbranch);
   for (int number = 0; number < rows.chunks(); ++number) {
     const RowChunk chunk = rows.chunk(number);
     const auto these = [&](const Tensor& tensor) { return tensor.rows(chunk.begin, chunk.end); };

@@ -194,6 +194,10 @@ class RowParallelLinear {
     double dropout = 0;
     double drop_path = 0;  ///< probability of stochastic depth
     std::int64_t context = 1;
+    /// LayerScale: the initial value of each output's factor `<scale_name>.gamma`; 0: none. Needs
+    /// the bias.
+    double scale = 0;
+    std::string scale_name = {};
   };
   explicit RowParallelLinear(Options options)
       : options_(std::move(options)), dropout_(options_.name) {}
@@ -211,6 +215,11 @@ class RowParallelLinear {
   Tensor bias(MicroBatchPass& pass) const {
     return options_.bias ? pass.store().weight(bias_) : Tensor{};
   }
+  /// Returns whether LayerScale multiplies the branch.
+  bool scales() const { return options_.scale > 0; }
+  /// Computes branch = dropout(product + bias), and y = gamma * branch + residual, on [held, out].
+  void scale_branch(MicroBatchPass& pass, const ops::Dropout& drops, const Tensor& product,
+                    const Tensor& branch, const Tensor& residual, const Tensor& y) const;
   /// Returns whether the product adds bias and residual, in a tensor group of this size. Otherwise
   /// they are added behind the sum over the group, or behind dropout.
   static bool product_adds(int tensor_size, double dropout, double drop_path) {
@@ -221,7 +230,7 @@ class RowParallelLinear {
   }
   Options options_;
   DropoutKey dropout_;
-  parallel::ParameterId weight_, bias_;
+  parallel::ParameterId weight_, bias_, scale_;
   ops::PreparedWeight prepared_;
 };
 

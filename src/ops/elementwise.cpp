@@ -140,4 +140,36 @@ void column_sums(Context& context, const Tensor& dy, const Tensor& sums, Write w
   });
 }
 
+void layer_scale_forward(Context& context, const Tensor& scale, const Tensor& x,
+                         const Tensor& residual, const Tensor& y) {
+  expect_alike(x, y);
+  expect_alike(residual, y);
+  TRIREME_EXPECT(scale.dtype == DType::float32 && scale.elements() == y.shape.back());
+  if (context.counts_only("layer_scale_forward", x.bytes() + residual.bytes() + y.bytes())) return;
+  const std::int64_t width = y.shape.back();
+  with_element_type(y.dtype, [&]<class T>(T) {
+    kernels::layer_scale_forward(context.stream(), y.elements() / width, width, scale.as<float>(),
+                                 x.as<T>(), residual.as<T>(), y.as<T>());
+  });
+}
+
+void layer_scale_backward(Context& context, const Tensor& scale, const Tensor& x, const Tensor& dy,
+                          const Tensor& dx, const Tensor& dscale, Write write) {
+  expect_alike(x, dy);
+  expect_alike(dx, dy);
+  TRIREME_EXPECT(scale.dtype == DType::float32 && scale.elements() == dy.shape.back());
+  const ArenaScope scope(context.workspace());
+  const Tensor product = context.workspace().allocate(DType::float32, dy.shape);
+  context.count("layer_scale_backward", x.bytes() + dy.bytes() + dx.bytes() + product.bytes());
+  if (!context.meta()) {
+    const std::int64_t width = dy.shape.back();
+    with_element_type(dy.dtype, [&]<class T>(T) {
+      kernels::layer_scale_backward(context.stream(), dy.elements() / width, width,
+                                    scale.as<float>(), x.as<T>(), dy.as<T>(), dx.as<T>(),
+                                    product.as<float>());
+    });
+  }
+  if (dscale.defined()) column_sums(context, product, dscale, write);
+}
+
 }  // namespace trireme::ops

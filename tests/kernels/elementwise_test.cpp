@@ -314,6 +314,45 @@ TEST(Elementwise, ColumnSumsAreABiasGradient) {
   }
 }
 
+TEST(Elementwise, LayerScaleAndItsGradient) {
+  for (const DType dtype : compute_types) {
+    for (const auto& [rows, width] :
+         {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {131, 61}, {1003, 136}}) {
+      OpsFixture f;
+      const Tensor x = f.random(dtype, {rows, width}, "x"),
+                   other = f.random(dtype, {rows, width}, "residual or dy"),
+                   scale = f.random(DType::float32, {width}, "scale"),
+                   y = f.make(dtype, {rows, width}),
+                   dscale = f.random(DType::float32, {width}, "dscale");
+      const Values at = values(x), added = values(other), factor = values(scale);
+      Values sum = added, bounds = added, product = added, expected = values(dscale);
+      Values terms = magnitudes(expected);
+      for (std::int64_t i = 0; i < y.elements(); ++i) {
+        const double scaled = factor[i % width] * at[i], gradient = at[i] * added[i];
+        sum[i] += scaled;
+        // The product and the sum are rounded to float32, the result to its type.
+        bounds[i] = unit_roundoff(dtype) * 1.01 * std::abs(sum[i]) +
+                    0x1p-24 * (std::abs(sum[i]) + 1.01 * std::abs(scaled));
+        product[i] *= factor[i % width];
+        expected[i % width] += gradient;
+        terms[i % width] += std::abs(gradient);
+      }
+      const std::string what =
+          to_string(dtype) + " " + std::to_string(rows) + " x " + std::to_string(width);
+      layer_scale_forward(f.context, scale, x, other, y);
+      expect_within(y, sum, bounds, what);
+      layer_scale_backward(f.context, scale, x, other, y, dscale, ops::Write::add);
+      expect_close(y, product, 0, unit_roundoff(dtype) + 0x1p-24, what);
+      // Rounded products, and partial sums of 128 rows, eight of them.
+      expect_within(dscale, expected, sum_bounds(expected, terms, 128 + 8 + 1, DType::float32));
+      const Tensor kept = f.make(dtype, {rows, width});
+      ops::copy(f.context, y, kept);
+      layer_scale_backward(f.context, scale, x, other, other, {}, ops::Write::assign);
+      expect_same_bytes(other, kept, "in place");
+    }
+  }
+}
+
 TEST(Elementwise, MetaCountsAsTheCpu) {
   OpsFixture real, meta(DeviceKind::meta);
   for (OpsFixture* f : {&real, &meta}) {
@@ -327,6 +366,8 @@ TEST(Elementwise, MetaCountsAsTheCpu) {
     ops::scaled_copy(f->context, x, 2, x, ops::Write::add);
     ops::add_bias(f->context, x, x, y);
     ops::column_sums(f->context, y, x, ops::Write::assign);
+    layer_scale_forward(f->context, x, x, x, x);
+    layer_scale_backward(f->context, x, x, x, x, x, ops::Write::assign);
   }
   EXPECT_EQ(real.context.counters().bytes, meta.context.counters().bytes);
   EXPECT_EQ(meta.context.counters().calls, 9);

@@ -54,6 +54,8 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "group_norm_forward",
                                                "lamb_trust",
                                                "lars_trust",
+                                               "layer_scale_backward",
+                                               "layer_scale_forward",
                                                "linear_add_forward",
                                                "linear_backward_data",
                                                "linear_backward_data_gelu",

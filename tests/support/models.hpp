@@ -73,6 +73,7 @@ inline model::ModelOptions small_vit(model::VitPool pool = model::VitPool::token
                                     .width = 24,
                                     .mlp_ratio = 2,
                                     .pool = pool,
+                                    .layer_scale = pool == model::VitPool::mean ? 0.5 : 0,
                                     .dropout = 0.1});
 }
 

@@ -39,6 +39,8 @@ STEPS, GLOBAL, MICRO = 20, 32, 16
 LAYERS, HEADS, WIDTH, PATCH, RATIO = 3, 4, 64, 2, 2.5
 # --make-reference refuses cases in which float32 differs from float64 by more than half of this.
 TOLERANCE = 2e-4
+# The start value of LayerScale by the pool: the mean of patches is compared with it.
+LAYER_SCALE = {"token": 0, "mean": 0.5}
 CASES = [("token", optimizer) for optimizer in OPTIMIZERS] + [("mean", "adamw")]
 INNER, PATCHES = int(RATIO * WIDTH), (SIDE // PATCH) ** 2
 
@@ -58,6 +60,8 @@ def tensor_shapes(pool):
         layer(f"blocks.{i}.norm2", WIDTH)
         layer(f"blocks.{i}.mlp.fc1", INNER, WIDTH)
         layer(f"blocks.{i}.mlp.fc2", WIDTH, INNER)
+        if LAYER_SCALE[pool]:
+            shapes[f"blocks.{i}.ls1.gamma"] = shapes[f"blocks.{i}.ls2.gamma"] = (WIDTH,)
     layer("norm" if pool == "token" else "fc_norm", WIDTH)
     layer("head", CLASSES, WIDTH)
     return shapes
@@ -69,7 +73,7 @@ def initial_tensors(pool):
     tensors = {}
     for name, shape in tensor_shapes(pool).items():
         draw = random.Random(zlib.crc32(name.encode())).random
-        norm = len(shape) == 1 and name.endswith("weight")
+        norm = len(shape) == 1 and not name.endswith("bias")
         scale = 0.05 * math.sqrt(3) if len(shape) > 1 else 0.02
         tensors[name] = (
             shape,
@@ -97,6 +101,7 @@ heads = {HEADS}
 width = {WIDTH}
 mlp_ratio = {RATIO}
 pool = "{pool}"
+layer_scale = {LAYER_SCALE[pool]}
 [data]
 train = "{folder}/train"
 shuffle = "none"
@@ -125,7 +130,16 @@ def train_torch(pool, optimizer, dtype_name="float32"):
 
     dtype, rule, initial = getattr(torch, dtype_name), OPTIMIZERS[optimizer], initial_tensors(pool)
     network = VisionTransformer(
-        (SIDE, SIDE), 1, CLASSES, PATCH, LAYERS, HEADS, WIDTH, RATIO, pool
+        (SIDE, SIDE),
+        1,
+        CLASSES,
+        PATCH,
+        LAYERS,
+        HEADS,
+        WIDTH,
+        RATIO,
+        pool,
+        layer_scale=LAYER_SCALE[pool],
     ).to(dtype)
     assert {name: tuple(value.shape) for name, value in network.state_dict().items()} == {
         name: shape for name, (shape, _) in initial.items()

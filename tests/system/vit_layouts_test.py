@@ -25,6 +25,7 @@ layers = 3
 heads = 4
 width = 32
 pool = "%(pool)s"
+layer_scale = %(layer_scale)s
 dropout = %(dropout)s
 drop_path = %(dropout)s
 [data]
@@ -56,8 +57,14 @@ every = "1 step"
 tensorboard = false
 """
 
-TOKEN = {"pool": "token", "dropout": "0.1", "deterministic": "false", "steps": 4}
-MEAN = {**TOKEN, "pool": "mean", "dropout": "0"}
+TOKEN = {
+    "pool": "token",
+    "layer_scale": "0",
+    "dropout": "0.1",
+    "deterministic": "false",
+    "steps": 4,
+}
+MEAN = {**TOKEN, "pool": "mean", "layer_scale": "0.1", "dropout": "0"}
 
 
 class VitLayouts(LayoutCase):

@@ -40,5 +40,13 @@ void scaled_copy(const Stream&, std::int64_t count, const float* x, float scale,
 template <class From, class To>
 void add_bias(const Stream&, std::int64_t rows, std::int64_t width, const float* bias,
               const From* x, To* y);
+/// y = scale [width] * x + residual, all [rows, width]. y may be x or residual.
+template <class T>
+void layer_scale_forward(const Stream&, std::int64_t rows, std::int64_t width, const float* scale,
+                         const T* x, const T* residual, T* y);
+/// dx = scale [width] * dy and product = x * dy, all [rows, width]. dx may be dy.
+template <class T>
+void layer_scale_backward(const Stream&, std::int64_t rows, std::int64_t width, const float* scale,
+                          const T* x, const T* dy, T* dx, float* product);
 
 }  // namespace trireme::kernels

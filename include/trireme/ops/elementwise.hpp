@@ -34,4 +34,14 @@ void add_bias(Context&, const Tensor& bias, const Tensor& x, const Tensor& y);
 /// bias. The bits do not depend on the number of threads.
 void column_sums(Context&, const Tensor& dy, const Tensor& sums, Write);
 
+/// Enqueues y = scale * x + residual by columns, the end of a branch with LayerScale (Touvron et
+/// al. 2021, "Going deeper with Image Transformers"). x, residual and y are [rows, width] of one
+/// dtype, scale is float32 [width]. y may be the memory of x or residual.
+void layer_scale_forward(Context&, const Tensor& scale, const Tensor& x, const Tensor& residual,
+                         const Tensor& y);
+/// Enqueues dx = scale * dy, and dscale (float32 [width]) = or += the column sums of x * dy.
+/// dscale may be undefined. dx may be the memory of dy. Takes a float32 workspace of x's shape.
+void layer_scale_backward(Context&, const Tensor& scale, const Tensor& x, const Tensor& dy,
+                          const Tensor& dx, const Tensor& dscale, Write);
+
 }  // namespace trireme::ops

@@ -44,6 +44,7 @@ inline constexpr OpEntry op_list[] = {
     {"dropout"}, {"dropout_add"}, {"embedding_backward"}, {"embedding_forward"}, {"fill"},
     {"fused_softmax"}, {"gather_patches"}, {"gelu_backward"}, {"gelu_forward"},
     {"group_norm_backward"}, {"group_norm_forward"}, {"lamb_trust"}, {"lars_trust"},
+    {"layer_scale_backward"}, {"layer_scale_forward"},
     {"max_pool_backward"}, {"max_pool_forward"}, {"merge_statistics"}, {"pack_status"},
     {"positions_backward"}, {"prepare_images"}, {"read_status"}, {"relu_backward"},
     {"relu_forward"}, {"rotary"}, {"row_norm_backward"}, {"row_norm_forward"},

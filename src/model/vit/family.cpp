@@ -38,6 +38,10 @@ void visit_vit(Visitor& v, ModelOptions& options) {
            "patches)."},
           choice<VitPool>(vit.pool, {{"token", VitPool::token}, {"mean", VitPool::mean}}));
   v.field({"qkv_bias", "vit: gives queries, keys and values a bias."}, flag(vit.qkv_bias));
+  v.field({"layer_scale",
+           "vit: multiplies each column of a residual branch by a trained factor with this start "
+           "value (LayerScale), from 0 to 1; 0: no factors."},
+          real(vit.layer_scale, between(0, 1)));
   v.field({"dropout",
            "vit: sets the probability that an element is dropped during training, from 0 to below "
            "1."},
@@ -97,7 +101,9 @@ AttentionBlockOptions block_options(const VitOptions& vit, std::int64_t layer,
                     .mlp_norm = block + ".norm2",
                     .down = block + ".mlp.fc2",
                     .qkv = {block + ".attn.qkv"},
-                    .up = {block + ".mlp.fc1"}},
+                    .up = {block + ".mlp.fc1"},
+                    .attention_scale = block + ".ls1",
+                    .mlp_scale = block + ".ls2"},
           .index = layer,
           .context = context,
           .width = vit.width,
@@ -109,6 +115,7 @@ AttentionBlockOptions block_options(const VitOptions& vit, std::int64_t layer,
           .qkv_bias = vit.qkv_bias,
           .branch_deviation = vit_deviation,
           .deviation = vit_deviation,
+          .layer_scale = vit.layer_scale,
           .dropout = vit.dropout,
           .drop_path = drop_path_at(vit.drop_path, layer, vit.layers)};
 }

@@ -15,6 +15,7 @@ struct VitOptions {
   double mlp_ratio = 4;
   VitPool pool = VitPool::token;
   bool qkv_bias = true;
+  double layer_scale = 0;  ///< initial factor of each branch (LayerScale); 0: none
   double dropout = 0;
   double drop_path = 0;  ///< stochastic depth: probability at the last block
   bool zero_init_head = false;

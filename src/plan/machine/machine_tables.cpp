@@ -267,10 +267,10 @@ constexpr const char* ops_and_classes[] = {
     "cast", "cast_tensors", "column_sums", "convolution_statistics_forward", "copy",
     "cross_entropy", "dropout", "dropout_add", "embedding_backward", "embedding_forward", "fill",
     "gather_patches", "gelu_backward", "gelu_forward", "group_norm_backward", "group_norm_forward",
-    "max_pool_backward", "max_pool_forward", "positions_backward", "prepare_images",
-    "relu_backward", "relu_forward", "rotary", "row_norm_backward", "row_norm_forward",
-    "row_square_sums", "softmax_gradient", "softmax_statistics", "swiglu_backward",
-    "swiglu_forward", "update_ema"};
+    "layer_scale_backward", "layer_scale_forward", "max_pool_backward", "max_pool_forward",
+    "positions_backward", "prepare_images", "relu_backward", "relu_forward", "rotary",
+    "row_norm_backward", "row_norm_forward", "row_square_sums", "softmax_gradient",
+    "softmax_statistics", "swiglu_backward", "swiglu_forward", "update_ema"};
 
 }  // namespace
 

@@ -90,7 +90,10 @@ TEST(Vit, UsesTimmsNamesAndShapes) {
   EXPECT_EQ(all.size(), 4u + 12 * 12 + 4);
 
   const auto mean = shapes(Model(
-      test::model_of(VitOptions{.pool = VitPool::mean, .qkv_bias = false}), {1, 32, 32, 3}, 10));
+      test::model_of(VitOptions{.pool = VitPool::mean, .qkv_bias = false, .layer_scale = 1e-5}),
+      {1, 32, 32, 3}, 10));
+  EXPECT_EQ(mean.at("blocks.0.ls1.gamma"), (Shape{768}));
+  EXPECT_EQ(mean.at("blocks.11.ls2.gamma"), (Shape{768}));
   EXPECT_EQ(mean.at("pos_embed"), (Shape{1, 4, 768}));
   EXPECT_EQ(mean.at("fc_norm.weight"), (Shape{768}));
   EXPECT_FALSE(mean.contains("cls_token"));
@@ -99,12 +102,14 @@ TEST(Vit, UsesTimmsNamesAndShapes) {
 }
 
 TEST(Vit, DecaysMatricesOnly) {
-  const Model model(test::small_vit(), {1, 8, 8, 1}, 5);
-  for (const parallel::ParameterList::Entry& entry : model.parameters().entries()) {
-    const bool is_matrix =
-        entry.spec.name.ends_with(".weight") && entry.spec.name.find("norm") == std::string::npos;
-    EXPECT_EQ(entry.spec.decay, is_matrix) << entry.spec.name;
-    EXPECT_EQ(entry.spec.trust, is_matrix) << entry.spec.name;
+  for (const VitPool pool : {VitPool::token, VitPool::mean}) {
+    const Model model(test::small_vit(pool), {1, 8, 8, 1}, 5);
+    for (const parallel::ParameterList::Entry& entry : model.parameters().entries()) {
+      const std::string& name = entry.spec.name;
+      const bool is_matrix = name.ends_with(".weight") && name.find("norm") == std::string::npos;
+      EXPECT_EQ(entry.spec.decay, is_matrix) << name;
+      EXPECT_EQ(entry.spec.trust, is_matrix) << name;
+    }
   }
 }
 
