@@ -33,9 +33,12 @@ ModelOptions::ModelOptions(const Family& family) : family_(&family), values_(fam
 
 namespace {
 
-/// Adds a family to a condition, as in `kind = "resnet" or "gpt"`.
+/// Adds a family to a condition, as in `kind = "resnet", "vit" or "gpt"`.
 void add_word(std::string& text, const Family& family) {
-  text += fmt::format("{}\"{}\"", text.empty() ? "kind = " : " or ", family.word);
+  constexpr std::string_view before_last = " or ";
+  if (const std::size_t at = text.find(before_last); at != std::string::npos)
+    text.replace(at, before_last.size(), ", ");
+  text += fmt::format("{}\"{}\"", text.empty() ? "kind = " : before_last, family.word);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training of one deck at many layouts, whose losses and gradient norms must be those of one rank."""
+"""Trains one deck at many layouts. Losses and gradient norms must be those of one rank."""
 
 import os
 import shutil
@@ -130,7 +130,7 @@ class LayoutCase(unittest.TestCase):
     def check_layouts(self, form, layouts):
         one = self.rows(self.train(form, 1, {}))
         self.assertEqual(len(one[0]), form["steps"])
-        self.assertLess(one[0][-1]["loss"], one[0][0]["loss"])
+        self.assertLess(one[1][-1]["loss"], one[1][0]["loss"])
         for ranks, parallel in layouts:
             with self.subTest(layout=name_of(ranks, parallel)):
                 self.check_against(

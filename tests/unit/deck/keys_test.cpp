@@ -192,6 +192,7 @@ TEST(DeckKeys, AKeyWithTwoFormsIsListedForEachKind) {
           fmt::format("{} {}: {}, {}", key.key, key.owner, key.range, key.default_value));
   EXPECT_EQ(forms,
             (std::vector<std::string>{"width kind = \"resnet\": at least 1 and at most 65536, 64",
+                                      "width kind = \"vit\": at least 1 and at most 65536, 768",
                                       "width kind = \"gpt\": at least 1 and at most 65536, 768",
                                       "norm kind = \"resnet\": \"batch\", \"group\", \"batch\"",
                                       "norm kind = \"gpt\": \"layer\", \"rms\", \"layer\"",
@@ -199,7 +200,7 @@ TEST(DeckKeys, AKeyWithTwoFormsIsListedForEachKind) {
                                       "factor kind = \"plateau\": more than 0 and below 1, 0.1"}));
   std::set<std::string> paths;
   for (const KeyInfo& key : keys()) paths.insert(path_of(key));
-  EXPECT_EQ(paths.size() + 3, keys().size());
+  EXPECT_EQ(paths.size() + 7, keys().size());
   for (const KeyInfo& key : keys())
     EXPECT_TRUE(!key.owner.starts_with("kind = ") || paths.contains(key.table + ".kind"))
         << path_of(key) << ": a kind of another table";
