@@ -14,11 +14,23 @@ MEAN, STD = 0.5, 0.25  # of normalized pixels
 
 
 def decay_groups(weights, decay):
-    """Returns the groups of an optimizer of PyTorch: vectors do not decay."""
+    """Returns the groups of an optimizer of PyTorch: only matrices and kernels decay."""
     groups = {False: [], True: []}
     for weight in weights:
-        groups[weight.dim() > 1].append(weight)
+        # Of three extents: the class token and positions of a vision transformer.
+        groups[weight.dim() in (2, 4)].append(weight)
     return [{"params": groups[key], "weight_decay": decay * key} for key in (True, False)]
+
+
+def adamw(torch, weights):
+    groups = decay_groups(weights, 0.1)
+    try:
+        return torch.optim.AdamW(groups, lr=1e-3, fused=True)
+    except RuntimeError:  # this PyTorch has fused optimizers for GPUs only
+        return torch.optim.AdamW(groups, lr=1e-3, foreach=True)
+
+
+ADAMW = {"optimizer.kind": "adamw", "optimizer.weight_decay": 0.1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +105,38 @@ weight_decay = 5e-4
 """
 
 
+@dataclasses.dataclass(frozen=True)
+class VitImages(Images):
+    """A vision transformer on random images. `depth` counts its blocks."""
+
+    heads: int = 6
+    patch: int = 16
+
+    def network(self):
+        from compare.torch_vit import VisionTransformer
+
+        extents = (self.side, self.side), self.channels, self.classes, self.patch
+        return VisionTransformer(*extents, self.depth, self.heads, self.width)
+
+    def optimizer(self, torch, weights):
+        return adamw(torch, weights)
+
+    def deck(self):
+        mean, std = [MEAN] * self.channels, [STD] * self.channels
+        return deck_text(
+            {
+                "data.augment.normalize.mean": mean,
+                "data.augment.normalize.std": std,
+                "model.kind": "vit",
+                "model.patch": self.patch,
+                "model.layers": self.depth,
+                "model.heads": self.heads,
+                "model.width": self.width,
+                **ADAMW,
+            }
+        )
+
+
 # Keys of a deck that choose a form of torch_gpt.FORMS
 DECK_OF_FORM = {
     "gpt2": {},
@@ -135,11 +179,7 @@ class Tokens:
         return FORMS[self.form](*sizes, self.mlp_width, self.kv_heads)
 
     def optimizer(self, torch, weights):
-        groups = decay_groups(weights, 0.1)
-        try:
-            return torch.optim.AdamW(groups, lr=1e-3, fused=True)
-        except RuntimeError:  # this PyTorch has fused optimizers for GPUs only
-            return torch.optim.AdamW(groups, lr=1e-3, foreach=True)
+        return adamw(torch, weights)
 
     def numbers(self):
         count = BATCHES * self.batch * self.context + 1
@@ -163,8 +203,7 @@ class Tokens:
     def deck(self):
         names = ("layers", "heads", "width", "context", "kv_heads", "mlp_width")
         sizes = {f"model.{name}": getattr(self, name) for name in names if getattr(self, name)}
-        optimizer = {"optimizer.kind": "adamw", "optimizer.weight_decay": 0.1}
-        return deck_text({"model.kind": "gpt", **sizes, **optimizer, **DECK_OF_FORM[self.form]})
+        return deck_text({"model.kind": "gpt", **sizes, **ADAMW, **DECK_OF_FORM[self.form]})
 
 
 def draw_network(model):
@@ -199,6 +238,7 @@ MODELS = {
         Images("tiny", "ResNet-8, 8 x 8, for trying the script", 8, "small", 8, 1, 4, 1, 6, 4),
         Images("resnet18", "ResNet-18, 28 x 28, gray, batch 128", 18, "small", 28, 1, 128, 2, 5),
         Images("resnet50", "ResNet-50, 224 x 224, batch 16", 50, "imagenet", 224, 3, 16, 1, 5),
+        VitImages("vit_s", "ViT-S/16, 224 x 224, batch 8", 12, "", 224, 3, 8, 1, 5, 384),
         Tokens("gpt", "GPT 6 x 384, context 256, batch 8", 6, 6, 384, 256, 8192, 8, 2, 5),
         Tokens("gpt2", "GPT-2 124M, context 1024, batch 4", 12, 12, 768, 1024, 50257, 4, 1, 3),
         Tokens(
