@@ -29,6 +29,20 @@ TEST(ModelFlops, OfAGptAreSixAWeightAndTokenAndTheScoresThreeTimes) {
   EXPECT_EQ(model_flops_of_a_sample(options), 6 * weights * tokens + 3 * attention);
 }
 
+/// timm's figure for a forward pass of vit_base_patch16_224 is 17.56 GMAC.
+TEST(ModelFlops, OfViTBAreTimmsInAllPassesButTheGradientOfPixels) {
+  ReplicaOptions options = test::small_resnet();
+  options.model = test::model_of(model::VitOptions());
+  options.image = {224, 224, 3};
+  options.classes = 1000;
+  constexpr double width = 768, rows = 14 * 14 + 1, patches = rows * 16 * 16 * 3 * width;
+  constexpr double blocks = 12 * rows * (4 + 8) * width * width,
+                   scores = 12 * 2 * rows * rows * width;
+  constexpr double forward = patches + blocks + scores + 1000 * width;
+  EXPECT_NEAR(forward, 17.56e9, 5e-3 * 17.56e9);
+  EXPECT_EQ(model_flops_of_a_sample(options), 6 * forward - 2 * patches);
+}
+
 TEST(ModelFlops, DoNotDependOnLayoutOrRecomputation) {
   for (const ReplicaOptions& plain : {test::small_resnet(18, 8), test::small_gpt(4)}) {
     ReplicaOptions options = plain;
