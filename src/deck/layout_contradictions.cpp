@@ -38,10 +38,11 @@ void check_sequence(const Deck& deck, Reader& reader) {
                                    "1{}; use sequence = false{}",
                                    reader.notes()("parallel.tensor"),
                                    sizes > 1 ? fmt::format(", or tensor = {}", tensor_size) : ""));
-  } else if (const auto broken =
-                 model::broken_row_rule(deck.batch.micro, family_of(deck.model).context(deck.model),
-                                        tensor, reader.notes())) {
-    reader.add_mistake(*broken);
+  } else if (takes_tokens(deck.model)) {
+    const model::Family& family = family_of(deck.model);
+    const Shape input{deck.batch.micro, family.context(deck.model)};
+    const auto broken = family.broken_row_rule(deck.model, input, tensor, reader.notes());
+    if (broken) reader.add_mistake(*broken);
   }
 }
 

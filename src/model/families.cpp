@@ -91,17 +91,6 @@ std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::in
   return std::nullopt;
 }
 
-std::optional<BrokenRule> broken_row_rule(std::int64_t micro, std::int64_t context,
-                                          std::int64_t tensor, const KeyNotes& notes) {
-  if (micro * context % tensor == 0) return std::nullopt;
-  return BrokenRule{
-      "parallel.sequence",
-      fmt::format("true: batch.micro = {}{} x model.context = {}{} rows are not divisible "
-                  "by parallel.tensor = {}; use batch.micro = {}, or sequence = false",
-                  micro, notes.inner("batch.micro"), context, notes.inner("model.context"), tensor,
-                  nearest_multiples(micro, tensor / std::gcd(tensor, context)))};
-}
-
 namespace {
 
 using keys::AppliesTo, keys::Field, keys::Key, keys::Reader, keys::Visitor;

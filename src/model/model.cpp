@@ -47,6 +47,7 @@ void validate_extents(const ModelOptions& options, const Shape& input, std::int6
   TRIREME_EXPECT(size > 0);
   for (const BrokenRule& broken : family.broken_rules(options)) require(broken);
   require(broken_split_rule(options, size));
+  if (placement.sequence_parallel) require(family.broken_row_rule(options, input, size, {}));
   if (!takes_tokens(options)) return;
   TRIREME_EXPECT(input.rank() == 2 && input[1] == family.context(options) &&
                  classes == family.vocabulary(options));
@@ -54,7 +55,6 @@ void validate_extents(const ModelOptions& options, const Shape& input, std::int6
            "model.vocabulary = {} is less than parallel.tensor = {}, over which it is split; use "
            "tensor = {}",
            classes, size, largest_divisor(max_tensor_size(options), classes));
-  if (placement.sequence_parallel) require(broken_row_rule(input[0], input[1], size));
 }
 
 }  // namespace

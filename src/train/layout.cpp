@@ -44,15 +44,20 @@ int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
   return options.data;
 }
 
+/// Returns the shape of a micro-batch of the model.
+Shape input_shape(const model::ModelOptions& options, const data::DatasetInfo& train,
+                  std::int64_t micro) {
+  if (takes_tokens(options)) return {micro, family_of(options).context(options)};
+  return {micro, train.height, train.width, train.channels};
+}
+
 /// Returns the number of blocks of the model, without the head.
 int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
   const model::Family& family = family_of(options);
-  if (family.input == SampleKind::image)
-    return model::Model(options, {1, train.height, train.width, train.channels}, train.class_count)
-        .block_count();
+  const Shape input = input_shape(options, train, 1);
+  if (!takes_tokens(options)) return model::Model(options, input, train.class_count).block_count();
   if (family.vocabulary(options) == 0) family.set_vocabulary(options, train.vocabulary);
-  return model::Model(options, {1, family.context(options)}, family.vocabulary(options))
-      .block_count();
+  return model::Model(options, input, family.vocabulary(options)).block_count();
 }
 
 /// Throws InputError if the model has fewer blocks than the pipeline has chunks.
@@ -243,6 +248,13 @@ void validate_replica(const LayoutRequest& request, const data::DatasetInfo& tra
            "product can count ({}); use {} or less",
            request.batch.micro, rows, train.kind == data::DatasetKind::tokens ? "tokens" : "pixels",
            max_rows, max_rows / rows);
+  if (request.parallel.sequence) {
+    const auto broken =
+        family_of(request.model)
+            .broken_row_rule(request.model, input_shape(request.model, train, request.batch.micro),
+                             request.parallel.tensor, {});
+    if (broken) throw InputError(fmt::format("{}: {}", broken->key, broken->message));
+  }
   validate_stages(request, train);
 }
 

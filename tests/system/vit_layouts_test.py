@@ -160,6 +160,10 @@ class VitLayouts(LayoutCase):
             (("precision.compute=float8",), ("float8",)),
             (("model.mlp_ratio=0.01",), ("mlp_ratio",)),
             (("model.pool=max",), ("pool", "token", "mean")),
+            (
+                ("parallel.tensor=4", "parallel.sequence=true", "batch.micro=2"),
+                ("parallel.sequence", "batch.micro = 2 x 17 rows", "use batch.micro = 4"),
+            ),
         ]:
             with self.subTest(settings):
                 with open(self.folder + "/deck.toml", "w") as file:

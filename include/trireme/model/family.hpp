@@ -94,6 +94,11 @@ struct Family {
   /// Returns the extents that a tensor group splits, with their keys; none: it splits no layer.
   std::vector<Extent> (*split_extents)(const ModelOptions&) = NoAnswer();
   bool splits_by_tensor() const { return !split_extents(ModelOptions(*this)).empty(); }
+  /// Returns the broken rule between the rows of a micro-batch and the size of the tensor group,
+  /// which splits them under parallel.sequence. `input`: that of the model.
+  std::optional<BrokenRule> (*broken_row_rule)(const ModelOptions&, const Shape& input,
+                                               std::int64_t tensor_size,
+                                               const KeyNotes&) = NoAnswer();
   /// Returns the extents of matrix products that the options alone decide.
   std::vector<Extent> (*product_extents)(const ModelOptions&) = NoAnswer();
   /// Returns, for each layer that reads earlier positions of a text, the elements that it keeps of
@@ -142,10 +147,5 @@ std::int64_t max_tensor_size(const ModelOptions& options);
 /// Returns the broken rule between the model and the size of the tensor group that splits it.
 std::optional<BrokenRule> broken_split_rule(const ModelOptions& options, std::int64_t tensor,
                                             const KeyNotes& notes = {});
-
-/// Returns the broken rule between the rows of a micro-batch and the size of the tensor group,
-/// which splits them under parallel.sequence.
-std::optional<BrokenRule> broken_row_rule(std::int64_t micro, std::int64_t context,
-                                          std::int64_t tensor, const KeyNotes& notes = {});
 
 }  // namespace trireme::model

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <memory>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -210,6 +211,18 @@ ModelParts make_transformer(const ModelOptions& options, const Shape& /*input*/,
 
 constexpr const char* embedding_names[] = {"wte.weight", "model.embed_tokens.weight"};
 
+std::optional<BrokenRule> broken_token_rows(const ModelOptions& /*options*/, const Shape& input,
+                                            std::int64_t tensor, const KeyNotes& notes) {
+  const std::int64_t micro = input[0], context = input[1];
+  if (micro * context % tensor == 0) return std::nullopt;
+  return BrokenRule{
+      "parallel.sequence",
+      fmt::format("true: batch.micro = {}{} x model.context = {}{} rows are not divisible "
+                  "by parallel.tensor = {}; use batch.micro = {}, or sequence = false",
+                  micro, notes.inner("batch.micro"), context, notes.inner("model.context"), tensor,
+                  nearest_multiples(micro, tensor / std::gcd(tensor, context)))};
+}
+
 }  // namespace
 
 extern constinit const Family transformer_family{
@@ -233,6 +246,7 @@ extern constinit const Family transformer_family{
           options.as<TransformerOptions>().vocabulary = count;
         },
     .split_extents = split_extents,
+    .broken_row_rule = broken_token_rows,
     .product_extents = product_extents,
     .cache_widths = cache_widths,
     .lower_head_tile = lower_head_tile,

@@ -120,6 +120,28 @@ AttentionBlockOptions block_options(const VitOptions& vit, std::int64_t layer,
           .drop_path = drop_path_at(vit.drop_path, layer, vit.layers)};
 }
 
+ops::PatchRows patches_of(const VitOptions& vit, const Shape& input) {
+  return {.height = input[1],
+          .width = input[2],
+          .channels = input[3],
+          .patch = vit.patch,
+          .leading = vit.leading_rows()};
+}
+
+std::optional<BrokenRule> broken_vit_rows(const ModelOptions& options, const Shape& input,
+                                          std::int64_t tensor, const KeyNotes& notes) {
+  const std::int64_t micro = input[0],
+                     rows = patches_of(options.as<VitOptions>(), input).rows_of_sample();
+  if (micro * rows % tensor == 0) return std::nullopt;
+  return BrokenRule{
+      "parallel.sequence",
+      fmt::format("true: batch.micro = {}{} x {} rows of a sample (patches and class token) are "
+                  "not divisible by parallel.tensor = {}; use batch.micro = {}, or sequence = "
+                  "false",
+                  micro, notes.inner("batch.micro"), rows, tensor,
+                  nearest_multiples(micro, tensor / std::gcd(rows, tensor)))};
+}
+
 /// Makes the patch embedding, blocks of attention and mlp, and the head.
 ModelParts make_vit(const ModelOptions& options, const Shape& input, std::int64_t classes,
                     const TensorPlacement& placement) {
@@ -129,18 +151,9 @@ ModelParts make_vit(const ModelOptions& options, const Shape& input, std::int64_
            "model.patch: {} does not divide images of {} x {} pixels; use patch = {}, or images of "
            "another size",
            vit.patch, height, width, nearest_divisors(vit.patch, std::gcd(height, width)));
-  const ops::PatchRows patches{.height = height,
-                               .width = width,
-                               .channels = input[3],
-                               .patch = vit.patch,
-                               .leading = vit.leading_rows()};
+  const ops::PatchRows patches = patches_of(vit, input);
   const std::int64_t rows = patches.rows_of_sample();
   const int split = placement.sequence_parallel ? placement.tensor_size : 1;
-  validate(input[0] * rows % split == 0,
-           "parallel.sequence: true: batch.micro = {} x {} rows of a sample (patches and class "
-           "token) are not divisible by parallel.tensor = {}; use batch.micro = {}, or sequence = "
-           "false",
-           input[0], rows, split, nearest_multiples(input[0], split / std::gcd(rows, split)));
   ModelParts parts;
   parts.blocks.push_back(make_patch_embedding(vit, patches, split));
   for (std::int64_t layer = 0; layer < vit.layers; ++layer)
@@ -178,6 +191,7 @@ extern constinit const Family vit_family{
       const auto& vit = options.as<VitOptions>();
       return {{"model.heads", vit.heads}, {"the width of the mlp", vit.mlp_width()}};
     },
+    .broken_row_rule = broken_vit_rows,
     .product_extents = [](const ModelOptions& options) -> std::vector<Extent> {
       const auto& vit = options.as<VitOptions>();
       return {{"model.width", vit.width}, {"the width of the mlp", vit.mlp_width()}};
