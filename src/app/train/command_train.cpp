@@ -27,6 +27,7 @@ struct TrainOptions {
   DeckSource deck;
   std::string restart = "auto";
   bool weights_only = false, allow_faults = false;
+  std::vector<std::string> skip;
   std::optional<std::string> range_test;  // the value of --range-test
 };
 
@@ -44,7 +45,10 @@ train::RestartPolicy restart_policy(const TrainOptions& options) {
   if (options.restart == "required")
     return {.kind = Kind::required, .path = {}, .weights_only = false};
   if (options.restart == "none") return {.kind = Kind::none, .path = {}, .weights_only = false};
-  return {.kind = Kind::path, .path = options.restart, .weights_only = options.weights_only};
+  return {.kind = Kind::path,
+          .path = options.restart,
+          .weights_only = options.weights_only,
+          .skip = options.skip};
 }
 
 /// Reads LOW:HIGH:STEPS.
@@ -84,6 +88,9 @@ ExitCode train_command(const TrainOptions& options, const std::string& command) 
     const train::RestartPolicy policy = restart_policy(options);
     validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path,
              "--weights-only goes with --restart PATH");
+    validate(options.skip.empty() || options.weights_only,
+             "--skip goes with --restart PATH --weights-only; a restart with optimizer state takes "
+             "every tensor");
     std::optional<train::RateRange> range;
     if (options.range_test) {
       range = rate_range(*options.range_test);
@@ -142,6 +149,12 @@ void add_train(CommandLine& line) {
   command.flag(
       "--weights-only", options->weights_only,
       "With --restart PATH: take weights and running statistics only, and begin at step 0");
+  command
+      .option("--skip", options->skip,
+              "With --weights-only: give tensors of these names initial values instead, as in "
+              "--skip 'head.*'; may be repeated")
+      .type_name("PATTERN")
+      .one_value_each();
   command
       .option(
           "--range-test", [options](const std::string& value) { options->range_test = value; },

@@ -10,9 +10,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -23,9 +25,16 @@
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/checkpoint/weights/import_export.hpp"
 #include "trireme/io/seal.hpp"
+#include "weight_choice.hpp"
 
 namespace trireme::train {
 namespace {
+
+// The keys of [model] in which decks of the same weights may differ. The vocabulary is a shape of
+// tensors, which are compared.
+constexpr std::string_view keys_beside_weights[] = {
+    "model.dropout",        "model.drop_path",          "model.head_tile_mb",
+    "model.zero_init_head", "model.zero_init_residual", "model.vocabulary"};
 
 /// Throws InputError if the deck changes a key that must not change in a restart; logs all other
 /// changes.
@@ -86,8 +95,7 @@ void validate_tensors(const checkpoint::Contents& contents,
   std::string left;
   int count = 0;
   for (const checkpoint::Contents::Entry& entry : contents.tensors) {
-    const bool of_model = entry.path.starts_with("model/") || entry.path.starts_with("buffers/");
-    if (of_model && !taken.contains(entry.path) && ++count <= 5)
+    if (is_of_model(entry) && !taken.contains(entry.path) && ++count <= 5)
       left += (count > 1 ? ", " : "") + printable(entry.path);
   }
   validate(count == 0,
@@ -167,13 +175,14 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
       path, info.step, info.samples, info.epoch_samples, info.epoch, samples);
 }
 
-/// Loads a checkpoint with these contents and returns its state and deck (weights_only: a new
-/// state).
+/// Loads what `policy` takes of a checkpoint with these contents, by default everything. Returns
+/// its state (weights_only: a new one) and deck.
 ///
 /// `own`: a checkpoint of this run; the attempt to start from it is counted once the deck is known
 /// to fit. Collective. Throws InputError on all ranks if the file does not fit.
 RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& contents,
-                 bool weights_only, Log& log, bool own = false) {
+                 const RestartPolicy& policy, Log& log, bool own = false) {
+  const bool weights_only = policy.weights_only;
   if (!weights_only) validate_counters(contents.info, path);
   if (!weights_only && !run.layout.contains_step(contents.info.step + 1)) {
     RestoredRun other{run_state_of(contents.info), own, std::nullopt, path};
@@ -196,7 +205,10 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   WeightUpdate& update = run.replica->weight_update();
   if (!weights_only) restore_pending(update.reducer(), contents.info);
   std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
-  validate_tensors(contents, pieces, path);
+  if (weights_only)
+    choose_weights(pieces, contents, policy.skip, path, log);
+  else
+    validate_tensors(contents, pieces, path);
   const std::vector<checkpoint::TensorSlice> missing = take_missing_slots(pieces, contents);
   if (!missing.empty())
     log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing.size());
@@ -206,7 +218,7 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
     checkpoint::count_attempt(run.mesh.world, run.deck.run.folder,
                               std::filesystem::path(path).filename().string());
   // 3. Read the tensors and rebuild the working weights; start the average of weights if the file
-  //    has none.
+  //    has none. Skipped tensors keep their initial values.
   optim::Optimizer& optimizer = update.optimizer();
   const bool starts_average = optimizer.ema().defined() &&
                               (weights_only || !checkpoint::selects_average(
@@ -215,6 +227,7 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
     std::erase_if(pieces, [](const checkpoint::TensorSlice& piece) {
       return piece.path.starts_with("ema/");
     });
+  if (!policy.skip.empty()) update.initialize(run.deck.run.seed);
   checkpoint::read(run.mesh.world, path, pieces, contents.index);
   checkpoint::set_to_zero(missing);  // After a rollback they hold the state of later steps.
   update.refresh_working();
@@ -295,7 +308,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
   // 3. Resume from the run's own folder if it holds a valid checkpoint.
   if (!choice.path.empty()) {
     checkpoint::rename_rejected(run.mesh.world, choice.rejected, log);
-    RestoredRun restored = load(run, choice.path, choice.contents, false, log, true);
+    RestoredRun restored = load(run, choice.path, choice.contents, {}, log, true);
     if (restored.is_of_other_row) return restored;
     log.info("resumed from {} (step {})", choice.path, restored.state.step);
     if (policy.kind == RestartPolicy::Kind::path)
@@ -310,7 +323,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
     if (policy.weights_only) validate_outside(run.mesh.world, policy.path, folder);
     checkpoint::rename_rejected(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
-    RestoredRun restored = load(run, policy.path, contents, policy.weights_only, log);
+    RestoredRun restored = load(run, policy.path, contents, policy, log);
     if (restored.is_of_other_row) return restored;
     // The new run would replace a best.h5 that is left of an earlier one.
     if (policy.weights_only) checkpoint::archive_checkpoints(run.mesh.world, folder, log);
@@ -340,7 +353,7 @@ RestoredRun restore(Run& run, const RestartPolicy& policy,
 
 RunState reload_checkpoint(Run& run, const std::string& path, Log& log) {
   verify_seal(run.mesh.world, path);
-  return load(run, path, checkpoint::read_contents(run.mesh.world, path), false, log).state;
+  return load(run, path, checkpoint::read_contents(run.mesh.world, path), {}, log).state;
 }
 
 checkpoint::Contents read_verified_contents(const comm::Communicator& world,
@@ -368,11 +381,12 @@ std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, cons
 void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
                          const std::string& path) {
   for (const deck::Difference& difference : deck::differences(stored, deck)) {
-    validate(!difference.key.starts_with("model.") || difference.key == "model.dropout" ||
-                 difference.key == "model.drop_path" || difference.key == "model.head_tile_mb",
-             "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with",
-             path, difference.key, difference.before.empty() ? "none" : difference.before,
-             difference.after.empty() ? "none" : difference.after);
+    validate(
+        !difference.key.starts_with("model.") ||
+            std::ranges::find(keys_beside_weights, difference.key) != std::end(keys_beside_weights),
+        "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with", path,
+        difference.key, difference.before.empty() ? "none" : difference.before,
+        difference.after.empty() ? "none" : difference.after);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/weights/import_export.hpp"
@@ -28,6 +29,9 @@ struct RestartPolicy {
   std::string path;
   /// With a path: loads only weights and running statistics, and starts at step 0.
   bool weights_only = false;
+  /// With weights_only: tensors whose names match one of these patterns (optim::matches) get
+  /// initial values instead.
+  std::vector<std::string> skip = {};
 };
 
 struct TrainRequest {
