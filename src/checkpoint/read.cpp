@@ -163,33 +163,6 @@ struct ReadSums {
   }
 };
 
-/// Reads this rank's slices. `paths`: the sorted tensors of the file. Throws InputError for missing
-/// tensors, other shapes and other types.
-ReadSums read_slices(const io::Hdf5Reader& reader, const std::vector<std::string>& paths,
-                     std::span<const TensorSlice> slices, HostRows& host) {
-  const io::Hdf5Index& file = reader.index();
-  ReadSums sums(paths.size());
-  std::vector<float> staging;
-  for (const TensorSlice& slice : slices) {
-    if (slice.row_begin >= slice.row_end) continue;
-    const auto found = std::lower_bound(paths.begin(), paths.end(), slice.path);
-    validate(found != paths.end() && *found == slice.path,
-             "{}: has no tensor {}, which the model of the deck needs (another model?)",
-             file.path(), slice.path);
-    const io::StoredDataset& dataset = file.dataset(slice.path);
-    const Shape shape = shape_of(dataset);
-    validate(shape == slice.spec->shape, "{}: {} has shape {}, but the model of the deck needs {}",
-             file.path(), slice.path, to_string(shape), to_string(slice.spec->shape));
-    validate(dataset.kind == io::StoredDataset::Kind::real, "{}: its values are not real numbers",
-             dataset.location);
-    read_rows(reader, dataset, slice, host, staging);
-    if (!has_digest(file, dataset, slice.path)) continue;
-    sums.add(static_cast<std::size_t>(found - paths.begin()), slice, host,
-             file.attribute_uint(slice.path, "digest"));
-  }
-  return sums;
-}
-
 /// Returns the digest of this rank's share of the rows of a dataset. Reads them in rounds of at
 /// most 64 MiB.
 std::uint64_t digest_of_share(const io::Hdf5Reader& reader, const io::StoredDataset& dataset,
@@ -209,6 +182,74 @@ std::uint64_t digest_of_share(const io::Hdf5Reader& reader, const io::StoredData
     sum += digest_rows(spec, partition, begin, end, values.data());
   }
   return sum;
+}
+
+/// Throws InputError if the digest of the values of a tensor is not the one that the file stores.
+void check_digest(const io::Hdf5Reader& reader, const std::string& tensor, std::uint64_t found,
+                  std::uint64_t expected) {
+  validate(found == expected,
+           "{}: the values of {} do not match its digest: the file is damaged; `trireme verify` "
+           "reports the place",
+           reader.path(), printable(tensor));
+}
+
+/// Returns the shape that the file must have for a slice.
+Shape stored_shape(const TensorSlice& slice) {
+  Shape shape = slice.spec->shape;
+  if (slice.stored_grid) shape[1] = slice.stored_grid->positions();
+  return shape;
+}
+
+/// Reads a tensor with another grid whole, compares its digest, and interpolates the rows of a
+/// slice.
+void read_interpolated(const io::Hdf5Reader& reader, const io::StoredDataset& dataset,
+                       const TensorSlice& slice, HostRows& host) {
+  const parallel::ParameterSpec& spec = *slice.spec;
+  TRIREME_EXPECT(spec.grid && spec.inner == parallel::InnerOrder::plain &&
+                 partition_of(slice).replicated());
+  const io::Hdf5Index& file = reader.index();
+  if (has_digest(file, dataset, slice.path))
+    check_digest(reader, slice.path, digest_of_share(reader, dataset, comm::Communicator()),
+                 file.attribute_uint(slice.path, "digest"));
+  std::vector<float> stored(static_cast<std::size_t>(dataset.elements()));
+  reader.read(dataset, io::Hdf5Number::float32, stored.data());
+  const std::vector<float> values =
+      parallel::interpolate(stored, *slice.stored_grid, *spec.grid, spec.shape[2]);
+  const std::int64_t row = spec.row_elements();
+  std::copy_n(values.data() + slice.row_begin * row, (slice.row_end - slice.row_begin) * row,
+              host.begin_write(slice, slice.row_begin, slice.row_end));
+  host.end_write(slice, slice.row_begin, slice.row_end);
+}
+
+/// Reads this rank's slices. `paths`: the sorted tensors of the file. Throws InputError for missing
+/// tensors, other shapes and other types.
+ReadSums read_slices(const io::Hdf5Reader& reader, const std::vector<std::string>& paths,
+                     std::span<const TensorSlice> slices, HostRows& host) {
+  const io::Hdf5Index& file = reader.index();
+  ReadSums sums(paths.size());
+  std::vector<float> staging;
+  for (const TensorSlice& slice : slices) {
+    if (slice.row_begin >= slice.row_end) continue;
+    const auto found = std::lower_bound(paths.begin(), paths.end(), slice.path);
+    validate(found != paths.end() && *found == slice.path,
+             "{}: has no tensor {}, which the model of the deck needs (another model?)",
+             file.path(), slice.path);
+    const io::StoredDataset& dataset = file.dataset(slice.path);
+    const Shape shape = shape_of(dataset), expected = stored_shape(slice);
+    validate(shape == expected, "{}: {} has shape {}, but the model of the deck needs {}",
+             file.path(), slice.path, to_string(shape), to_string(expected));
+    validate(dataset.kind == io::StoredDataset::Kind::real, "{}: its values are not real numbers",
+             dataset.location);
+    if (slice.stored_grid) {
+      read_interpolated(reader, dataset, slice, host);
+      continue;
+    }
+    read_rows(reader, dataset, slice, host, staging);
+    if (!has_digest(file, dataset, slice.path)) continue;
+    sums.add(static_cast<std::size_t>(found - paths.begin()), slice, host,
+             file.attribute_uint(slice.path, "digest"));
+  }
+  return sums;
 }
 
 /// Compares the values that were read with the digests of the file. Collective. Throws InputError.
@@ -234,12 +275,8 @@ void check_digests(const comm::Communicator& world, const io::Hdf5Reader& reader
     }
   });
   world.all_reduce(std::span(found), comm::Reduction::sum);
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    validate(found[i] == expected[i],
-             "{}: the values of {} do not match its digest: the file is damaged; `trireme verify` "
-             "reports the place",
-             reader.path(), printable(paths[i]));
-  }
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    check_digest(reader, paths[i], found[i], expected[i]);
 }
 
 /// Checks that all values are finite: training cannot resume from others. Collective. Throws

@@ -13,6 +13,11 @@ import unittest
 
 import harness
 
+try:
+    import h5py
+except ImportError:
+    h5py = None
+
 DECK = """
 [run]
 name = "start"
@@ -95,6 +100,7 @@ class FineTune(unittest.TestCase):
         cls.shared = tempfile.mkdtemp(prefix="trireme-test-")
         for name, classes in (("five", 5), ("three", 3)):
             harness.make_dataset("%s/%s" % (cls.shared, name), 32, classes=classes)
+        harness.make_dataset(cls.shared + "/large", 32, size=20, classes=3)
         harness.make_text(cls.shared + "/text")
 
     @classmethod
@@ -151,6 +157,60 @@ class FineTune(unittest.TestCase):
                 shutil.rmtree(self.folder + "/run")
             shutil.rmtree(self.folder + "/from")
             shutil.rmtree(self.folder + "/fresh")
+
+    def assert_center_is_kept(self, old, new, leading):
+        """Compares positions of 3 x 3 and 5 x 5, whose centers are at the same place."""
+        with h5py.File(old) as old, h5py.File(new) as new:
+            old, new = (file["model/pos_embed"][0] for file in (old, new))
+        self.assertEqual(new[:leading].tolist(), old[:leading].tolist())
+        self.assertLess(abs(new[leading + 12] - old[leading + 4]).max(), 1e-6)
+
+    def test_positions_of_another_grid_are_interpolated(self):
+        frozen = '{ match = "pos_embed", frozen = true }'
+        source = "from/checkpoints/step_000000001.h5"
+        layouts = [(2, TENSOR), (2, PIPELINE), (2, SHARD)]
+        for pool, leading, more in (("token", 1, layouts), ("mean", 0, [])):
+            model, restart = VIT % pool, ("--restart", source, "--weights-only")
+            self.train("from", model, "data/three", "")
+            digests = set()
+            for ranks, layout in [(1, ()), *more]:
+                text = self.train(
+                    "run", model, "data/large", frozen, *restart, *layout, ranks=ranks
+                )
+                self.assertIn("pos_embed is interpolated from 3 x 3 to 5 x 5 positions", text)
+                tensors = self.tensors("run")
+                self.assertEqual(tensors["ema/pos_embed"], tensors["model/pos_embed"])
+                digests.add(tensors["model/pos_embed"])
+                if h5py:
+                    run = self.folder + "/run/checkpoints/step_000000001.h5"
+                    self.assert_center_is_kept(self.folder + "/" + source, run, leading)
+                shutil.rmtree(self.folder + "/run")
+            self.assertEqual(len(digests), 1)
+            shape = "[1, %d, 16]" % (9 + leading)
+            for expected, arguments in [
+                (shape, ("evaluate", "deck.toml", "--checkpoint", source, "--split", "train")),
+                ("data.train", ("train", "deck.toml", *restart[:2])),
+            ]:
+                result = harness.run(*arguments, cwd=self.folder)
+                self.assertEqual(result.returncode, 2, result.text)
+                self.assertIn(expected, result.text)
+            shutil.rmtree(self.folder + "/from")
+
+    @unittest.skipIf(h5py is None, "h5py is not installed")
+    def test_damaged_positions_are_not_interpolated(self):
+        self.train("from", VIT % "token", "data/three", "")
+        with h5py.File(self.folder + "/from/checkpoints/step_000000001.h5") as whole, h5py.File(
+            self.folder + "/damaged.h5", "w"
+        ) as file:  # It has no seal, which would show the damage, too.
+            for group in whole:
+                whole.copy(group, file)
+            file.attrs.update(whole.attrs)
+            file["model/pos_embed"][0, 5, 7] += 1
+        arguments = ("run", VIT % "token", "data/large", "", "--restart", "damaged.h5")
+        for ranks in (1, 2):
+            text = self.train(*arguments, "--weights-only", ranks=ranks, expect=2)
+            self.assertIn("model/pos_embed do not match its digest", text)
+        self.train(*arguments, "--weights-only", "--skip", "pos_embed")
 
     def test_the_options_and_patterns_are_checked(self):
         start, only = self.start(), "--weights-only"

@@ -48,6 +48,8 @@ struct TensorSlice {
   Stream stream = {};
   /// Optimizer state that counts updates from its own start (Info::updates_before).
   bool counts_updates = false;
+  /// The grid that the file has in place of spec->grid: read() interpolates it, write() ignores it.
+  std::optional<parallel::PositionGrid> stored_grid = {};
 };
 
 /// A value of an attribute of /state. An unsigned integer below 2^63 is read back from a file as a
@@ -139,6 +141,7 @@ Contents read_contents(const comm::Communicator& world, const std::string& path)
 
 /// Reads the slices from a checkpoint into memory and checks their digests. Collective. Each rank
 /// names the rows that it wants; ranks may name different tensors. Empty slices are skipped.
+/// Slices with `stored_grid` are interpolated (docs/reference/numerics.md).
 ///
 /// Digests are checked against the values in memory if all ranks together hold each element equally
 /// often. Otherwise the ranks read the tensor a second time, each its share of the rows. Tensors

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trireme/parallel/position_grid.hpp"
 #include "trireme/tensor/tensor.hpp"
 
 namespace trireme::parallel {
@@ -87,6 +89,9 @@ struct ParameterSpec {
   Atom atom = Atom::row;
   /// Keeps its value: it has neither a gradient nor optimizer state.
   bool frozen = false;
+  /// The tensor [1, positions, width] has a vector for each position of this grid. A start from
+  /// weights may interpolate it from another grid.
+  std::optional<PositionGrid> grid = {};
 
   /// Number of rows, the smallest units of the flat buffers; a tensor of one dimension is one row.
   std::int64_t rows() const { return shape.rank() > 1 ? shape[0] : 1; }

@@ -41,8 +41,11 @@ class PatchEmbedding final : public Block {
     };
     if (has_token())
       token_ = list.declare(plain("cls_token", {1, 1, width}, {Initializer::Kind::normal, 1e-6}));
-    positions_ = list.declare(
-        plain("pos_embed", {1, sample_rows(), width}, {Initializer::Kind::normal, vit_deviation}));
+    ParameterSpec positions =
+        plain("pos_embed", {1, sample_rows(), width}, {Initializer::Kind::normal, vit_deviation});
+    positions.grid = {options_.leading_rows(), patches_.height / patches_.patch,
+                      patches_.width / patches_.patch};
+    positions_ = list.declare(std::move(positions));
     const Initializer uniform{Initializer::Kind::uniform,
                               1.0 / std::sqrt(static_cast<double>(patches_.row_elements()))};
     weight_ = list.declare({.name = "patch_embed.proj.weight",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The family of vision transformers: keys, rules and sizes of model.kind = "vit".
-#include <cmath>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -165,14 +164,14 @@ ModelParts make_vit(const ModelOptions& options, const Shape& input, std::int64_
 /// Takes the grid of patches, which must be square, from the position embedding.
 FileSizes sizes_in(const ModelOptions& options, const ShapeInFile& shape_of) {
   const auto& vit = options.as<VitOptions>();
-  const std::int64_t rows = shape_of({"pos_embed"}, 3)[1], patches = rows - vit.leading_rows(),
-                     side = std::llround(std::sqrt(static_cast<double>(patches)));
-  validate(patches > 0 && side * side == patches,
+  const std::int64_t rows = shape_of({"pos_embed"}, 3)[1];
+  const auto grid = parallel::square_grid(rows, vit.leading_rows());
+  validate(grid.has_value(),
            "the tensor pos_embed has {} rows, which are no square of patches{}; use model.pool = "
            "\"{}\", or import from a checkpoint of square images",
            rows, vit.leading_rows() > 0 ? " and a class token" : "",
            vit.pool == VitPool::token ? "mean" : "token");
-  const std::int64_t pixels = side * vit.patch;
+  const std::int64_t pixels = grid->height * vit.patch;
   return {{1, pixels, pixels, shape_of({"patch_embed.proj.weight"}, 4)[1]},
           shape_of({"head.weight"}, 2)[0]};
 }

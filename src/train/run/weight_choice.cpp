@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -60,6 +61,16 @@ std::string close_names(const std::string& pattern, const std::set<std::string>&
 std::string pattern_of(const std::string& name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string::npos ? name : name.substr(0, dot) + ".*";
+}
+
+/// Returns the square grid that a file has in place of another one; none if the shape fits already,
+/// or cannot be of such a grid.
+std::optional<parallel::PositionGrid> grid_in_file(const parallel::ParameterSpec& spec,
+                                                   const Shape& shape) {
+  Shape others = spec.shape;
+  if (!spec.grid || shape == others || shape.rank() != others.rank()) return std::nullopt;
+  others[1] = shape[1];
+  return shape == others ? parallel::square_grid(shape[1], spec.grid->leading) : std::nullopt;
 }
 
 /// The tensors of a file that do not fit the model, or are missing in one of both.
@@ -121,17 +132,23 @@ void choose_weights(std::vector<checkpoint::TensorSlice>& pieces,
              first_ones(skipped, ", "));
   // 2. Compare the others with the file.
   Mismatches mismatches;
-  for (const checkpoint::TensorSlice& piece : pieces) {
+  for (checkpoint::TensorSlice& piece : pieces) {
     const parallel::ParameterSpec& spec = *piece.spec;
     const auto found = stored.find(piece.path);
     if (found == stored.end()) {
       mismatches.add(spec.name, fmt::format("{} {} is missing", spec.name, to_string(spec.shape)));
       continue;
     }
-    if (!(found->second == spec.shape))
+    if (const auto grid = grid_in_file(spec, found->second); grid) {
+      piece.stored_grid = grid;
+      log.info("{}: {} is interpolated from {} x {} to {} x {} positions", path, spec.name,
+               grid->height, grid->width, spec.grid->height, spec.grid->width);
+    } else if (!(found->second == spec.shape)) {
       mismatches.add(spec.name,
-                     fmt::format("{} has shape {}, but the deck's model has {}", spec.name,
-                                 to_string(found->second), to_string(spec.shape)));
+                     fmt::format("{} has shape {}, but the deck's model has {}{}", spec.name,
+                                 to_string(found->second), to_string(spec.shape),
+                                 spec.grid ? "; only a square grid is interpolated" : ""));
+    }
     stored.erase(found);
   }
   for (const auto& [tensor, shape] : stored)

@@ -16,9 +16,11 @@ bool is_of_model(const checkpoint::Contents::Entry& entry);
 /// Prepares a start with --weights-only. `pieces`: the weights and running statistics of the whole
 /// model, as slices_of() returns them.
 ///
-/// Removes the pieces whose names match a pattern of --skip: they are not read. Throws InputError
-/// if a pattern matches no tensor of file and model, or if another tensor is missing, has another
-/// shape, or is not in the model. The message names the patterns of --skip that would help.
+/// Removes the pieces whose names match a pattern of --skip: they are not read. Lets a tensor that
+/// the file has on another square grid be interpolated (TensorSlice::stored_grid). Throws
+/// InputError if a pattern matches no tensor of file and model, or if another tensor is missing,
+/// has another shape, or is not in the model. The message names the patterns of --skip that would
+/// help.
 void choose_weights(std::vector<checkpoint::TensorSlice>& pieces,
                     const checkpoint::Contents& contents, std::span<const std::string> skip,
                     const std::string& path, Log& log);

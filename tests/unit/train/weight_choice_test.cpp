@@ -98,6 +98,25 @@ TEST_F(WeightChoice, MissingAndFurtherTensorsAreNamed) {
   EXPECT_THAT(text, HasSubstr("--skip 'fc.*' --skip 'head.*'"));
 }
 
+TEST_F(WeightChoice, AnotherSquareGridIsInterpolated) {
+  parallel::ParameterSpec spec{.name = "positions", .shape = {1, 10, 2}};
+  const auto grid_of = [&](const Shape& shape) {
+    contents_.tensors = {{.path = "model/positions", .shape = shape}};
+    std::vector<checkpoint::TensorSlice> pieces = {{.path = "model/positions", .spec = &spec}};
+    Log log(false);
+    choose_weights(pieces, contents_, {}, "a.h5", log);
+    return pieces.front().stored_grid;
+  };
+  EXPECT_THROW(grid_of({1, 26, 2}), InputError) << "no grid is declared";
+  spec.grid = parallel::PositionGrid{1, 3, 3};
+  EXPECT_EQ(grid_of({1, 26, 2}), (parallel::PositionGrid{1, 5, 5}));
+  EXPECT_FALSE(grid_of({1, 10, 2}));
+  for (const Shape& shape : {Shape{1, 25, 2}, Shape{1, 26, 3}, Shape{2, 26, 2}, Shape{26, 2}})
+    EXPECT_THAT([&] { grid_of(shape); },
+                testing::ThrowsMessage<InputError>(HasSubstr("only a square grid is interpolated")))
+        << to_string(shape);
+}
+
 TEST_F(WeightChoice, AnotherModelIsNotSkippedAway) {
   for (checkpoint::Contents::Entry& entry : contents_.tensors) entry.path += ".old";
   EXPECT_THAT(refusal({}), Not(HasSubstr("--skip")));
