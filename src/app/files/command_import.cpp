@@ -171,7 +171,7 @@ void add_import(CommandLine& line) {
   command
       .option("SOURCE", options->source,
               "The .safetensors file, an index of several, or the folder of one of them, under the "
-              "names of torchvision (ResNet), GPT-2 or Llama")
+              "names of torchvision (ResNet), timm (ViT), GPT-2 or Llama")
       .required();
   add_deck_options(command, options->deck);
   command.option("--out", options->checkpoint, "The checkpoint to write")
