@@ -60,8 +60,11 @@ class Inputs(unittest.TestCase):
         settings = ["data.drop_last=false", "precision.compute=float32"]
         for split in re.findall(r"^(train|validation|test) = ", text, re.MULTILINE):
             settings.append("data.%s=%s/%s" % (split, data, split.replace("test", "validation")))
-        if "normalize" in text:  # the images here are gray
+        # The images here are gray.
+        if "normalize" in text:
             settings.append("data.augment.normalize={ mean = [0.5], std = [0.5] }")
+        if "rand_augment" in text:
+            settings.append("data.augment.rand_augment=false")
         # An epoch has few steps here.
         if "warmup" in text:
             settings.append("schedule.warmup=1 step")
