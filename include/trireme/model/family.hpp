@@ -35,6 +35,13 @@ using Extent = std::pair<const char*, std::int64_t>;
 /// it has none, or one with another number of dimensions.
 using ShapeInFile = std::function<Shape(const std::vector<std::string>& names, int rank)>;
 
+/// A tensor by which a file shows a network that a family does not compute, though its other names
+/// are the same.
+struct ForeignTensor {
+  const char* name_end;
+  const char* network;  ///< as in "a distilled DeiT"
+};
+
 /// The default of a question: a function that returns an empty value.
 struct NoAnswer {
   template <class Result, class... Arguments>
@@ -67,6 +74,8 @@ struct Family {
   const char* size_advice;
   /// The names, in files of weights, of the table whose rows are the vocabulary.
   std::span<const char* const> vocabulary_tables = {};
+  /// Tensors for which import refuses a file.
+  std::span<const ForeignTensor> foreign_tensors = {};
 
   /// Returns the defaults of its keys.
   std::any (*defaults)();

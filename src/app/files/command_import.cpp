@@ -61,6 +61,16 @@ const Shape& shape_in(const checkpoint::WeightFiles& weights, const std::vector<
                                fmt::join(names, " nor "), hints));
 }
 
+/// Throws InputError if the weights are those of a network that looks like one of the family.
+void refuse_foreign(const checkpoint::WeightFiles& weights, const model::Family& family) {
+  for (const auto& [name, tensor] : weights.tensors())
+    for (const auto& [end, network] : family.foreign_tensors)
+      validate(!name.ends_with(end),
+               "{}: belongs to {}, which model.kind = \"{}\" does not compute; use the weights of "
+               "a model without it",
+               tensor.location, network, family.word);
+}
+
 /// Returns the lines behind line feeds, indented as messages need it.
 std::string indented(std::string_view lines) {
   std::string text;
@@ -140,6 +150,7 @@ ExitCode import_command(const ImportOptions& options) {
   const std::string target = check_output(options.checkpoint, inputs, options.overwrite);
   const auto config = compare_with_config(weights, deck);
   const model::Family& family = family_of(deck.model);
+  refuse_foreign(weights, family);
   const model::FileSizes ends =
       family.sizes_in(deck.model, [&](const std::vector<std::string>& names, int rank) -> Shape {
         return shape_in(weights, names, rank);

@@ -161,16 +161,26 @@ ModelParts make_vit(const ModelOptions& options, const Shape& input, std::int64_
   return parts;
 }
 
+constexpr ForeignTensor foreign_tensors[] = {
+    {"dist_token", "a distilled DeiT with two heads"},
+    {"reg_token", "a vision transformer with register tokens"},
+    {"norm_pre.weight", "a vision transformer with a norm in front of its blocks, as in CLIP"},
+    {"attn.q_norm.weight", "a vision transformer with norms of queries and keys"},
+    {"rel_pos_bias.relative_position_bias_table", "a transformer with relative positions"}};
+
 /// Takes the grid of patches, which must be square, from the position embedding.
 FileSizes sizes_in(const ModelOptions& options, const ShapeInFile& shape_of) {
   const auto& vit = options.as<VitOptions>();
   const std::int64_t rows = shape_of({"pos_embed"}, 3)[1];
   const auto grid = parallel::square_grid(rows, vit.leading_rows());
+  const bool has_token = vit.leading_rows() > 0;
   validate(grid.has_value(),
-           "the tensor pos_embed has {} rows, which are no square of patches{}; use model.pool = "
-           "\"{}\", or import from a checkpoint of square images",
-           rows, vit.leading_rows() > 0 ? " and a class token" : "",
-           vit.pool == VitPool::token ? "mean" : "token");
+           "the tensor pos_embed has {} rows, which are no square of patches{}; {}use a file of a "
+           "model of square images",
+           rows, has_token ? " and a class token" : "",
+           parallel::square_grid(rows, has_token ? 0 : 1)
+               ? fmt::format("use model.pool = \"{}\", or ", has_token ? "mean" : "token")
+               : "");
   const std::int64_t pixels = grid->height * vit.patch;
   return {{1, pixels, pixels, shape_of({"patch_embed.proj.weight"}, 4)[1]},
           shape_of({"head.weight"}, 2)[0]};
@@ -181,6 +191,7 @@ FileSizes sizes_in(const ModelOptions& options, const ShapeInFile& shape_of) {
 extern constinit const Family vit_family{
     .word = "vit",
     .size_advice = "a smaller model.width or fewer model.layers",
+    .foreign_tensors = foreign_tensors,
     .defaults = [] { return std::any(VitOptions()); },
     .visit = visit_vit,
     .check = check_vit,
