@@ -8,7 +8,12 @@
 
 namespace trireme::app {
 
-enum class OutputForm { png, svg, json, job };
+enum class OutputForm { png, svg, json, job, confusion_csv, confusion_svg };
+
+/// The first bytes of confusion matrices, by which they are recognized.
+inline constexpr std::string_view confusion_csv_start = "true\\predicted,",
+                                  confusion_svg_start =
+                                      "<!-- trireme evaluate: confusion -->\n<svg ";
 
 /// Throws InputError unless a command may write this file: it does not exist in a folder that can
 /// be written, it holds a file of this form, or JSON goes into a device or a pipe. "-" is for JSON

@@ -136,6 +136,17 @@ std::string nearest_divisors(std::int64_t value, std::int64_t whole) {
                                          : fmt::format("{} or {}", below, above);
 }
 
+std::string csv_quoted(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
+std::string csv_cell(std::string_view text) {
+  return text.find_first_of(",\"\r\n") == std::string_view::npos ? std::string(text)
+                                                                 : csv_quoted(text);
+}
+
 std::string printable(std::string_view text, std::size_t max_bytes) {
   const bool is_cut = text.size() > max_bytes;
   if (is_cut) text = text.substr(0, character_boundary(text, max_bytes));

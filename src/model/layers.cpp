@@ -341,7 +341,9 @@ Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor&
                             const LossSettings& scale, const Tensor& sums) {
   const Tensor logits = forward(pass, x);
   const ops::ClassTargets targets{labels, scale.label_smoothing, scale.label_weights};
+  TRIREME_EXPECT(!scale.statistics.defined());
   if (!pass.training()) {
+    if (scale.logits.defined()) ops::cast(pass.context(), logits, scale.logits);
     ops::cross_entropy(pass.context(), logits, targets, 0, sums, {});
     return {};
   }

@@ -71,10 +71,11 @@ std::string line_at(double x1, double y1, double x2, double y2, const char* colo
       x2, y2, color, more);
 }
 
-std::string rectangle_at(double x, double y, double width, double height, const char* color) {
+std::string rectangle_at(double x, double y, double width, double height, const char* color,
+                         const char* more) {
   return fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"{}\"/>\n", x, y,
-      width, height, color);
+      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"{}\"{}/>\n", x, y,
+      width, height, color, more);
 }
 
 void Axis::include(double value) {

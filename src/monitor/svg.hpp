@@ -19,7 +19,8 @@ std::string text_at(double x, double y, int size, const char* color, const char*
 std::string line_at(double x1, double y1, double x2, double y2, const char* color,
                     const char* more = "");
 /// Returns a filled rectangle. `color`: c0 to c7.
-std::string rectangle_at(double x, double y, double width, double height, const char* color);
+std::string rectangle_at(double x, double y, double width, double height, const char* color,
+                         const char* more = "");
 
 /// An interval of the values on an axis, and its image in pixels.
 struct Axis {

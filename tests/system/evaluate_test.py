@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `evaluate`: the numbers of the run at any layout, and layouts that it refuses."""
 
+import csv
 import json
 import os
 import unittest
+import xml.etree.ElementTree
 
 import harness
 
@@ -57,7 +59,83 @@ class Evaluate(harness.Case):
             self.assertEqual(found.pop("checkpoint"), CHECKPOINT)
             for key in ("loss", "perplexity"):
                 self.assertAlmostEqual(found.pop(key), row[key], places=9)
+            self.assertEqual(len(found.pop("classes")), 5)
+            self.assertTrue(0 <= found.pop("calibration_error") <= 1)
             self.assertEqual(found, {key: row[key] for key in ("split", "samples", "top1", "top5")})
+
+    def confusion(self, name, *words, ranks=1):
+        """Returns the JSON object and the rows of the CSV file."""
+        words = ("--split", "test", "--json", "--set", "batch.micro=7", *words)
+        found = json.loads(self.evaluate(*words, "--confusion", name, ranks=ranks))
+        with open(os.path.join(self.shared, name), newline="") as file:
+            return found, list(csv.reader(file))
+
+    def test_scores_of_classes_are_those_of_the_confusion_matrix(self):
+        found, rows = self.confusion("one.csv")
+        self.assertEqual(rows[0], ["true\\predicted", *"01234"])
+        self.assertEqual([row[0] for row in rows[1:]], list("01234"))
+        counts = [[int(cell) for cell in row[1:]] for row in rows[1:]]
+        self.assertEqual(sum(map(sum, counts)), found["samples"])
+        correct = sum(counts[i][i] for i in range(5))
+        self.assertAlmostEqual(correct / found["samples"], found["top1"], places=12)
+        self.assertGreater(len({row["accuracy"] for row in found["classes"]}), 1)
+        for i, row in enumerate(found["classes"]):
+            samples, predicted = sum(counts[i]), sum(line[i] for line in counts)
+            self.assertEqual(row["name"], str(i))
+            self.assertEqual(
+                (row["samples"], row["predicted"], row["correct"]),
+                (samples, predicted, counts[i][i]),
+            )
+            self.assertEqual(row["accuracy"], row["recall"])
+            for key, whole, part in (
+                ("recall", samples, 1),
+                ("precision", predicted, 1),
+                ("f1", samples + predicted, 2),
+            ):
+                if whole == 0:
+                    self.assertIsNone(row[key])
+                else:
+                    self.assertAlmostEqual(row[key], part * counts[i][i] / whole, places=12)
+        for ranks in (2, 3):
+            other, cells = self.confusion("%d.csv" % ranks, ranks=ranks)
+            self.assertEqual(cells, rows)
+            self.assertEqual(other["classes"], found["classes"])
+            for key in ("loss", "calibration_error"):
+                self.assertAlmostEqual(other[key], found[key], delta=1e-6)
+
+    def test_table_names_the_worst_class_first(self):
+        words = ("--split", "test", "--confusion", "table.svg")
+        lines = self.evaluate(*words).splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("class "))
+        recalls = [float(line.split()[3]) for line in lines[start + 1 : start + 6]]
+        self.assertEqual(recalls, sorted(recalls))
+        self.assertRegex(lines[-2], r"^calibration error \d+\.\d{3} % \(15 bins\)$")
+        self.assertTrue(lines[-1].startswith("test: loss "))
+        # It is well-formed, has a title in each cell that is not empty, and is replaced.
+        picture = xml.etree.ElementTree.parse(os.path.join(self.shared, "table.svg")).getroot()
+        titles = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}title")]
+        self.assertEqual(sum(int(text.split(": ")[1]) for text in titles[1:]), 70)
+        self.evaluate(*words)
+
+    def test_it_replaces_only_its_own_files(self):
+        for name, text in (
+            ("other.csv", "image,reason\n"),
+            ("other.svg", '<svg xmlns="http://www.w3.org/2000/svg"></svg>\n'),
+        ):
+            path = os.path.join(self.shared, name)
+            with open(path, "w") as file:
+                file.write(text)
+            self.refuse("exists and is no confusion matrix file", "--confusion", name)
+            with open(path) as file:
+                self.assertEqual(file.read(), text)
+        self.refuse("ends neither in .csv nor in .svg", "--confusion", "confusion.png")
+        self.refuse("there is no folder", "--confusion", "none/confusion.csv")
+
+    def refuse(self, message, *words):
+        words = ("evaluate", "run/deck.toml", "--checkpoint", CHECKPOINT, *words)
+        result = harness.run(*words, cwd=self.shared)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn(message, result.text)
 
     def test_it_needs_no_steps_of_whole_micro_batches(self):
         row = self.rows["validation"]

@@ -41,6 +41,11 @@ std::string printable(std::string_view text, std::size_t max_bytes = 200);
 /// may contain names of files.
 std::string printable_lines(std::string_view text);
 
+/// Returns the text between quotation marks, as a cell of a CSV file (RFC 4180).
+std::string csv_quoted(std::string_view text);
+/// Returns a cell of a CSV file: quoted if the text needs it.
+std::string csv_cell(std::string_view text);
+
 /// Returns "1 step" or "2 steps".
 std::string counted(std::int64_t count, const char* one, const char* many);
 

@@ -13,6 +13,12 @@ struct LossSettings {
   float gradient_scale = 0;  ///< 1 / N; N = samples (text: tokens) of the whole step
   /// Images: float32, one per sample, as in ops::ClassTargets; undefined: labels are not mixed.
   Tensor label_weights = {};
+  /// Evaluation of image models: receives the logits, float32 [rows, classes]; undefined: they are
+  /// not kept.
+  Tensor logits = {};
+  /// Evaluation of language models: receives the statistics of each row, float32 [rows, 4], as
+  /// ops::softmax_statistics() over all classes; undefined: they are not kept.
+  Tensor statistics = {};
 };
 
 /// The last part of a model: it computes the loss from the last block's output.

@@ -30,11 +30,7 @@ bool is_skipped_list(const fs::path& path) {
 }  // namespace
 
 std::string skipped_line(std::string_view place, std::string_view reason) {
-  const auto quote = [](std::string_view text) {
-    std::string quoted = "\"";
-    for (const char c : printable(text, 4096)) quoted += c == '"' ? "\"\"" : std::string(1, c);
-    return quoted + '"';
-  };
+  const auto quote = [](std::string_view text) { return csv_quoted(printable(text, 4096)); };
   return fmt::format("{},{}\n", quote(place), quote(reason));
 }
 

@@ -99,7 +99,7 @@ class TransformerHead final : public Head {
 
   Tensor loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
               const LossSettings& scale, const Tensor& sums) override {
-    TRIREME_EXPECT(!scale.label_weights.defined());
+    TRIREME_EXPECT(!scale.label_weights.defined() && !scale.logits.defined());
     ops::Context& context = pass.context();
     Arena& workspace = context.workspace();
     const bool training = pass.training(), split = pass.tensor().size() > 1;
@@ -116,7 +116,8 @@ class TransformerHead final : public Head {
     const Tensor dinput =
         training && split ? workspace.allocate(DType::float32, input.shape) : input;
     // 2. Loss and gradients, group by group.
-    const RowResults row{workspace.allocate(DType::float32, {rows, 4}),
+    const RowResults row{scale.statistics.defined() ? scale.statistics
+                                                    : workspace.allocate(DType::float32, {rows, 4}),
                          workspace.allocate(DType::int32, {rows})};
     ops::fill(context, row.label_ranks, 0);
     const LossTiling tiles = choose_tile_sizes(

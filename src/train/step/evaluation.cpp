@@ -9,10 +9,10 @@
 #include "trireme/train/step/evaluation.hpp"
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "train/run/reader_threads.hpp"
@@ -25,14 +25,17 @@
 
 namespace trireme::train {
 
+EvaluationPass start_pass(data::Loader& loader) {
+  loader.start({});
+  return {loader.micro_batches_per_pass(),
+          [&loader](std::exception_ptr& error) -> const data::MicroBatch& {
+            return loader.next(error);
+          }};
+}
+
 Metrics evaluate(Replica& replica, data::Loader& loader,
                  const std::function<void()>& before_error) {
-  loader.start({});
-  const EvaluationPass pass{loader.micro_batches_per_pass(),
-                            [&loader](std::exception_ptr& error) -> const data::MicroBatch& {
-                              return loader.next(error);
-                            }};
-  return evaluate(replica, pass, before_error);
+  return evaluate(replica, start_pass(loader), before_error);
 }
 
 Metrics evaluate(Replica& replica, const EvaluationPass& batches,
@@ -55,6 +58,7 @@ Metrics evaluate(Replica& replica, const EvaluationPass& batches,
         const data::MicroBatch& batch = batches.next(unreadable);
         if (unreadable && whole_model) return;
         replica.stage().evaluate(batch, static_cast<int>(number));
+        if (batches.sink) pass_rows(replica, batch, batches.sink);
       }
       replica.stage().read_sums(some);
     }
@@ -92,9 +96,10 @@ namespace {
 
 /// Returns options for forward only, one micro-batch at a time. Uses the deck's layout if the
 /// number of ranks is a multiple of a replica's, else one replica per rank. Sets `shape`
-/// accordingly. Throws InputError if the model or the micro-batch does not fit the layout.
+/// accordingly. `keeps_rows`: the results of single rows will be read. Throws InputError if the
+/// model or the micro-batch does not fit the layout.
 ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInfo& train,
-                                  parallel::MeshShape& shape) {
+                                  bool keeps_rows, parallel::MeshShape& shape) {
   const int ranks = shape.data;
   const int inner = deck.parallel.tensor * deck.parallel.pipeline;
   if (ranks % inner == 0)
@@ -102,6 +107,7 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
         .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = make_replica_options(deck, train, {});
   options.trains = false;
+  if (keeps_rows) options.kept_rows = options.tokens() ? KeptRows::losses : KeptRows::logits;
   options.optimizer.ema = 0;  // The loaded weights are evaluated as they are.
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;
@@ -114,30 +120,54 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
   return options;
 }
 
-}  // namespace
+/// Returns the names of the classes, or their numbers; nothing for language models.
+std::vector<std::string> class_names(const ReplicaOptions& options,
+                                     const std::vector<data::LabelMeaning>& sides) {
+  if (options.tokens()) return {};
+  for (const data::LabelMeaning& side : sides)
+    if (std::ssize(side.classes) == options.classes) return side.classes;
+  std::vector<std::string> numbers;
+  for (std::int64_t i = 0; i < options.classes; ++i) numbers.push_back(std::to_string(i));
+  return numbers;
+}
 
-Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment,
-                            Log& log) {
-  // 1. Check the split and open the datasets.
+/// The training set, whose classes are those of the model, and the split.
+struct EvaluatedSets {
+  std::string key, folder;  ///< Of the split.
+  data::Dataset train, split;
+};
+
+/// Opens the datasets of a request and checks that they fit its model. Collective. Throws
+/// InputError on all ranks.
+EvaluatedSets open_sets(const EvaluateRequest& request, const comm::Communicator& world) {
   const deck::Deck& deck = request.deck;
   const std::string& split = request.split;
   const auto folder_key = deck::folder_of_split(split);
   validate(folder_key != nullptr, "--split {}: no such split; train, validation or test", split);
-  const std::string& folder = deck.data.*folder_key;
-  validate(!folder.empty(), "--split {}: the deck names no data.{}", split, split);
-  const comm::Communicator& world = environment.world();
-  // The classes of the training set are those of the model.
-  const data::Dataset train_set =
-      open_dataset(world, "data.train", deck.data.train, training_form(deck));
-  const data::Dataset set = open_dataset(world, "data." + split, folder, evaluation_form(deck));
+  const std::string &folder = deck.data.*folder_key, key = "data." + split;
+  validate(!folder.empty(), "--split {}: the deck names no {}", split, key);
+  EvaluatedSets sets{key, folder,
+                     open_dataset(world, "data.train", deck.data.train, training_form(deck)),
+                     open_dataset(world, key, folder, evaluation_form(deck))};
   comm::together(world, [&] {
-    validate_dataset(deck.model, deck.data, train_set.info(), "data.train", deck.data.train);
-    validate_dataset(deck.model, deck.data, set.info(), "data." + split, folder);
-    validate_same_form(train_set.info(), set.info(), "data." + split, folder);
+    validate_dataset(deck.model, deck.data, sets.train.info(), "data.train", deck.data.train);
+    validate_dataset(deck.model, deck.data, sets.split.info(), key, folder);
+    validate_same_form(sets.train.info(), sets.split.info(), key, folder);
   });
+  return sets;
+}
+
+}  // namespace
+
+CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
+                                         const comm::Environment& environment, Log& log) {
+  // 1. Check the split and open the datasets.
+  const deck::Deck& deck = request.deck;
+  const EvaluatedSets sets = open_sets(request, environment.world());
   // 2. Layout and memory of a replica without training.
   parallel::MeshShape shape{.data = environment.world().size()};
-  const ReplicaOptions options = evaluation_options(deck, train_set.info(), shape);
+  const ReplicaOptions options =
+      evaluation_options(deck, sets.train.info(), request.sink != nullptr, shape);
   const parallel::Mesh mesh(shape, environment.world());
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   Device device;
@@ -152,17 +182,18 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   comm::together(mesh.world, [&] {
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
     loader = std::make_unique<data::Loader>(
-        set, evaluation_loader_options(deck, set, mesh, device, readers));
+        sets.split, evaluation_loader_options(deck, sets.split, mesh, device, readers));
   });
   engine.connect(mesh.world, engine_connections(replica->options(), mesh));
   // 3. Load the weights and evaluate.
   const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
   if (const std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log))
     validate_same_model(*stored, deck, request.checkpoint);
+  const std::vector<data::LabelMeaning> sides{
+      meaning_of(contents.info, request.checkpoint),
+      data::meaning_of(sets.train.info(), "data.train", deck.data.train),
+      data::meaning_of(sets.split.info(), sets.key, sets.folder)};
   comm::together(mesh.world, [&] {
-    const std::array sides{meaning_of(contents.info, request.checkpoint),
-                           data::meaning_of(train_set.info(), "data.train", deck.data.train),
-                           data::meaning_of(set.info(), "data." + split, folder)};
     for (const std::string& line : data::validate_same_meaning(sides)) log.info("{}", line);
   });
   load_weights(*replica, contents, request.checkpoint, request.weights);
@@ -170,8 +201,10 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
            checkpoint::selects_average(request.weights, contents, request.checkpoint)
                ? " (average of the weights)"
                : "",
-           set.info().samples, folder);
-  return evaluate(*replica, *loader);
+           sets.split.info().samples, sets.folder);
+  EvaluationPass pass = start_pass(*loader);
+  pass.sink = request.sink;
+  return {evaluate(*replica, pass), class_names(options, sides)};
 }
 
 }  // namespace trireme::train

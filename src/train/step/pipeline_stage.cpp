@@ -52,6 +52,16 @@ ops::ImagePreparation preparation_of(const ReplicaResources& resources) {
   return preparation;
 }
 
+/// Returns memory on the last stage for what ReplicaOptions::kept_rows names.
+Tensor allocate_kept_rows(const ReplicaResources& resources) {
+  const ReplicaOptions& options = resources.options;
+  const bool is_last = resources.mesh.coordinates.stage + 1 == resources.mesh.shape.pipeline;
+  if (options.kept_rows == KeptRows::none || !is_last) return {};
+  const std::int64_t labels = options.micro * options.labels_per_sample();
+  return resources.memory.batches.allocate(
+      DType::float32, {labels, options.kept_rows == KeptRows::logits ? options.classes : 4});
+}
+
 /// Message tags encode the receiving chunk and the direction. Messages with the same tag arrive in
 /// the order of micro-batches.
 int tag_of(int receiving_chunk, bool forward) { return 2 * receiving_chunk + (forward ? 1 : 0); }
@@ -117,6 +127,7 @@ PipelineStage::PipelineStage(const ReplicaResources& resources,
       sums_(resources.memory.batches.allocate(
           DType::float64,
           {std::max<std::int64_t>(resources.options.accumulation, max_unread_micro_batches), 4})),
+      kept_rows_(allocate_kept_rows(resources)),
       preparation_(preparation_of(resources)),
       samples_per_step_(resources.options.global * update.gradient_ranks() /
                         resources.mesh.shape.data),
@@ -307,7 +318,10 @@ void PipelineStage::evaluate(const data::MicroBatch& batch, int number) {
     }
     store_.acquire(resources_.context, here->end(), -1);
     pass.enter_block();
-    const model::LossSettings plain_cross_entropy{.label_smoothing = 0, .gradient_scale = 0};
+    model::LossSettings plain_cross_entropy{.label_smoothing = 0, .gradient_scale = 0};
+    (resources_.options.kept_rows == KeptRows::logits ? plain_cross_entropy.logits
+                                                      : plain_cross_entropy.statistics) =
+        kept_rows_;
     resources_.model.head().loss(pass, y, uploader_->retained(number).labels, plain_cross_entropy,
                                  sums_of(number));
   }
@@ -336,6 +350,12 @@ void PipelineStage::read_sums(std::span<Sums> sums) const {
   TRIREME_EXPECT(static_cast<std::int64_t>(sums.size()) <= sums_.shape[0]);
   if (is_last())
     copy_bytes(resources_.context.stream(), sums.data(), sums_.data, sums.size_bytes());
+}
+
+void PipelineStage::read_rows(std::span<float> rows) const {
+  TRIREME_EXPECT(static_cast<std::int64_t>(rows.size()) == row_values());
+  if (!rows.empty())
+    copy_bytes(resources_.context.stream(), rows.data(), kept_rows_.data, rows.size_bytes());
 }
 
 }  // namespace trireme::train

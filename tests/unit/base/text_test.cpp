@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Texts: misspelled words, untrusted text on one line, cells of CSV, and numbers for people.
 #include "trireme/base/text.hpp"
 
 #include <gmock/gmock.h>
@@ -48,6 +50,14 @@ TEST(Text, MarksOfTheDirectionOfWritingAreEscaped) {
   for (const char* letter : {"\u00A0", "\u061B", "\u061D", "\u200D", "\u2010", "\u202F", "\u2065",
                              "\u206A", "\u20AC", "\U0001F600"})
     EXPECT_EQ(printable(letter), letter);
+}
+
+TEST(Text, CellsOfCsvAreQuotedIfTheyNeedIt) {
+  EXPECT_EQ(csv_cell("great white shark"), "great white shark");
+  EXPECT_EQ(csv_cell("tench, Tinca tinca"), "\"tench, Tinca tinca\"");
+  EXPECT_EQ(csv_cell("a \"b\""), "\"a \"\"b\"\"\"");
+  EXPECT_EQ(csv_cell("a\nb"), "\"a\nb\"");
+  EXPECT_EQ(csv_quoted("a"), "\"a\"");
 }
 
 TEST(Text, PrintableLinesKeepLinesAndTabs) {

@@ -56,11 +56,20 @@ struct EvaluateRequest {
   deck::Deck deck;
   std::string checkpoint, split = "validation";  ///< "train", "validation" or "test".
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
+  RowSink sink = {};  ///< As EvaluationPass::sink.
+};
+
+/// The metrics of a checkpoint, and the classes of its model.
+struct CheckpointEvaluation {
+  Metrics metrics;
+  /// Names of the classes of images; their numbers if neither the data nor the checkpoint names
+  /// them. Empty for language models.
+  std::vector<std::string> classes;
 };
 
 /// Evaluates a checkpoint on a split, on any number of ranks. Collective. Throws InputError on all
 /// ranks for an unknown split, a missing dataset or a damaged checkpoint.
-Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment,
-                            Log& log);
+CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
+                                         const comm::Environment& environment, Log& log);
 
 }  // namespace trireme::train

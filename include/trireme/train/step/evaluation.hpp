@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "trireme/data/loader.hpp"
+#include "trireme/train/step/evaluated_rows.hpp"
 #include "trireme/train/step/replica.hpp"
 
 namespace trireme::train {
@@ -41,7 +42,12 @@ struct EvaluationPass {
   std::int64_t rounds = 0;  ///< Micro-batches of each data rank; the same on all ranks.
   /// Returns the next micro-batch; stores the error of a reader as data::Loader::next() does.
   std::function<const data::MicroBatch&(std::exception_ptr&)> next;
+  /// Receives the results of each micro-batch; empty: they are not read. Needs
+  /// ReplicaOptions::kept_rows.
+  RowSink sink = {};
 };
+/// Starts a pass over the whole dataset of an evaluation loader, which outlives it.
+EvaluationPass start_pass(data::Loader& loader);
 /// The same for a pass that has just begun.
 Metrics evaluate(Replica& replica, const EvaluationPass& pass,
                  const std::function<void()>& before_error = {});

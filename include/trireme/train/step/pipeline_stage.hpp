@@ -83,6 +83,12 @@ class PipelineStage {
   /// Waits for the device and reads the sums of the first micro-batches of the step or evaluation.
   /// Writes nothing on ranks outside the last stage.
   void read_sums(std::span<Sums> sums) const;
+  /// Waits for the device and reads what ReplicaOptions::kept_rows names of the latest evaluation:
+  /// logits [micro, classes], or statistics [labels, 4] (ops::softmax_statistics). Writes nothing
+  /// on ranks outside the last stage.
+  void read_rows(std::span<float> rows) const;
+  /// Returns the number of values that read_rows() reads.
+  std::int64_t row_values() const { return kept_rows_.defined() ? kept_rows_.elements() : 0; }
   /// Returns the logits, float32 [classes] in device memory, of row `row` of tokens [1, n], which
   /// are the positions first .. first + n - 1 of a sequence. Collective over the tensor group.
   ///
@@ -111,6 +117,7 @@ class PipelineStage {
   /// On the device: float64 [max(micro-batches of a step, max_unread_micro_batches), 4], in the
   /// layout of ops::cross_entropy.
   Tensor sums_;
+  Tensor kept_rows_;  ///< As read_rows(); undefined without ReplicaOptions::kept_rows.
   std::unique_ptr<BatchUploader> uploader_;
   ops::ImagePreparation preparation_;
   /// Buffers for messages between stages; outgoing gradients use the two buffers in turn.

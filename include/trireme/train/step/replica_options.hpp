@@ -15,6 +15,9 @@
 
 namespace trireme::train {
 
+/// The results of rows (samples, or tokens of a language model) that an evaluation keeps.
+enum class KeptRows : std::uint8_t { none, logits, losses };
+
 /// Constructor options of a Replica.
 struct ReplicaOptions {
   model::ModelOptions model;
@@ -61,6 +64,9 @@ struct ReplicaOptions {
   bool graphs = true;
   /// False: forward only (evaluate): no gradients, optimizer state or saved activations.
   bool trains = true;
+  /// Results that PipelineStage::read_rows() returns. Image models have logits, language models
+  /// losses.
+  KeptRows kept_rows = KeptRows::none;
   /// Calls of PipelineStage::logits(), for text generation with one sequence.
   struct Generation {
     std::int64_t prompt_rows = 0;  ///< positions of the first call

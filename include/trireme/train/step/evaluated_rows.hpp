@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "trireme/data/loader.hpp"
+#include "trireme/train/step/replica.hpp"
+
+namespace trireme::train {
+
+/// Results of the samples of a micro-batch, in host memory. Padding is left out.
+struct EvaluatedRows {
+  std::span<const std::int64_t> samples;  ///< Their indices in the dataset.
+  /// Images: one for each sample. Language models: the tokens that follow, [samples, context].
+  std::span<const std::int32_t> labels;
+  std::int64_t classes = 0;
+  std::span<const float> logits;  ///< Images: [samples, classes].
+  std::span<const float> losses;  ///< Language models: of each label.
+};
+
+/// Receives the results of micro-batches on one rank. Valid until it returns. It makes no
+/// collective call: other ranks may receive fewer micro-batches, or none.
+using RowSink = std::function<void(const EvaluatedRows&)>;
+
+/// Reads the results of the micro-batch that the stage has just evaluated, and passes them to
+/// `sink`. Needs ReplicaOptions::kept_rows. Waits for the device. Of the ranks that share a
+/// micro-batch only the first tensor rank of the last stage receives anything.
+void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& sink);
+
+}  // namespace trireme::train

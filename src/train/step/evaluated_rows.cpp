@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/step/evaluated_rows.hpp"
+
+#include <cmath>
+#include <vector>
+
+namespace trireme::train {
+namespace {
+
+/// Returns the loss of each row of statistics [rows, 4] (ops::softmax_statistics).
+std::vector<float> losses_of(std::span<const float> statistics) {
+  std::vector<float> losses;
+  losses.reserve(statistics.size() / 4);
+  for (std::size_t i = 0; i + 3 < statistics.size(); i += 4) {
+    const double largest = statistics[i], exponentials = statistics[i + 1],
+                 label_logit = statistics[i + 3];
+    losses.push_back(static_cast<float>(largest + std::log(exponentials) - label_logit));
+  }
+  return losses;
+}
+
+}  // namespace
+
+void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& sink) {
+  PipelineStage& stage = replica.stage();
+  if (stage.row_values() == 0 || replica.mesh().coordinates.tensor_rank != 0) return;
+  // 1. Read the results of the whole micro-batch.
+  const ReplicaOptions& options = replica.options();
+  std::vector<float> values(static_cast<std::size_t>(stage.row_values()));
+  stage.read_rows(values);
+  // 2. Leave padding out: it follows the valid rows.
+  const auto samples = static_cast<std::size_t>(batch.valid_rows);
+  const std::size_t labels = samples * static_cast<std::size_t>(options.labels_per_sample());
+  EvaluatedRows rows{.samples = {batch.samples, samples},
+                     .labels = {batch.labels.as<std::int32_t>(), labels},
+                     .classes = options.classes,
+                     .logits = {},
+                     .losses = {}};
+  std::vector<float> losses;
+  if (options.kept_rows == KeptRows::logits) {
+    rows.logits = std::span(values).first(labels * static_cast<std::size_t>(options.classes));
+  } else {
+    losses = losses_of(std::span(values).first(4 * labels));
+    rows.losses = losses;
+  }
+  sink(rows);
+}
+
+}  // namespace trireme::train
