@@ -31,6 +31,7 @@ Signature signature_of(OutputForm form) {
     case OutputForm::svg: return {"<svg ", "SVG", "plot.svg"};
     case OutputForm::json: return {"{", "JSON", "plan.json"};
     case OutputForm::job: return {"#!/usr/bin/env bash\n#SBATCH ", "job", "job.sh"};
+    case OutputForm::hdf5: return {"\x89HDF\r\n\x1a\n", "HDF5", "results.h5"};
     case OutputForm::confusion_csv: return {confusion_csv_start, "confusion matrix", "c.csv"};
     case OutputForm::confusion_svg: return {confusion_svg_start, "confusion matrix", "c.svg"};
   }

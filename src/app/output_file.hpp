@@ -8,7 +8,7 @@
 
 namespace trireme::app {
 
-enum class OutputForm { png, svg, json, job, confusion_csv, confusion_svg };
+enum class OutputForm { png, svg, json, job, hdf5, confusion_csv, confusion_svg };
 
 /// The first bytes of confusion matrices, by which they are recognized.
 inline constexpr std::string_view confusion_csv_start = "true\\predicted,",

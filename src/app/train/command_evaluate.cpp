@@ -5,6 +5,7 @@
 // Order: read the deck and check the options; evaluate (train::evaluate_checkpoint), which passes
 // the results of single samples to this file; gather the results of all ranks; rank 0 computes
 // scores of classes from them, prints and writes files.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +17,10 @@
 #include "app/commands.hpp"
 #include "app/deck_source.hpp"
 #include "app/files/weights_option.hpp"
+#include "app/output_file.hpp"
 #include "class_report.hpp"
 #include "confusion_file.hpp"
+#include "predictions_file.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/model/family.hpp"
 #include "trireme/train/run/run.hpp"
@@ -30,8 +33,15 @@ struct EvaluateOptions {
   DeckSource deck;
   std::string checkpoint, split = "validation";
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
-  std::string confusion;
-  bool json = false;
+  std::string confusion, predictions;
+  train::PredictionOptions kept;  ///< in the file of --predictions
+  bool overwrites = false, json = false;
+};
+
+/// The results of this rank's samples.
+struct RankResults {
+  std::vector<train::SampleResult> images;
+  train::PredictionRows predictions;
 };
 
 /// The scores of images, computed from the results of single samples.
@@ -72,12 +82,53 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
 }
 
 /// Checks options that the command line cannot check by itself. Throws InputError.
-void validate_options(const EvaluateOptions& options, const model::ModelOptions& model) {
-  if (options.confusion.empty()) return;
-  validate(!takes_tokens(model),
+void validate_options(const EvaluateOptions& options, const std::vector<std::string>& given,
+                      const model::ModelOptions& model) {
+  const auto is_given = [&](const char* option) {
+    return std::find(given.begin(), given.end(), option) != given.end();
+  };
+  const bool tokens = takes_tokens(model);
+  validate(!tokens || !is_given("--confusion"),
            "--confusion {}: a language model has no classes to confuse; leave the option out",
            options.confusion);
-  validate_confusion_file(options.confusion);
+  for (const char* option : {"--top", "--logits", "--overwrite"})
+    validate(is_given("--predictions") || !is_given(option),
+             "{} is about the file of --predictions; add --predictions FILE.h5", option);
+  for (const char* option : {"--top", "--logits"})
+    validate(!tokens || !is_given(option),
+             "{}: of a language model only the loss of each token is kept; leave the option out",
+             option);
+  validate_distinct_outputs(
+      {{"--confusion", options.confusion}, {"--predictions", options.predictions}});
+  if (is_given("--confusion")) validate_confusion_file(options.confusion);
+  if (is_given("--predictions")) validate_predictions_file(options.predictions, options.overwrites);
+}
+
+/// Returns the sink that keeps the results of samples; an empty one if nothing asks for them.
+train::RowSink sink_of(const EvaluateOptions& options, bool tokens, RankResults& to) {
+  if (tokens && options.predictions.empty()) return {};
+  return [&options, &to](const train::EvaluatedRows& rows) {
+    if (!options.predictions.empty()) train::append(to.predictions, rows, options.kept);
+    if (rows.logits.empty()) return;
+    const auto classes = static_cast<std::size_t>(rows.classes);
+    for (std::size_t i = 0; i < rows.samples.size(); ++i)
+      to.images.push_back(train::result_of(rows.samples[i], rows.labels[i],
+                                           rows.logits.subspan(i * classes, classes)));
+  };
+}
+
+/// Writes the file of --predictions. Collective.
+void write_predictions_file(const comm::Communicator& world, const EvaluateOptions& options,
+                            const deck::Deck& deck, const train::CheckpointEvaluation& found,
+                            const RankResults& mine) {
+  const PredictionsInfo info{.samples = found.samples,
+                             .context = train::context_length(deck),
+                             .classes = found.classes,
+                             .checkpoint = options.checkpoint,
+                             .split = options.split,
+                             .deck = deck::write(deck),
+                             .checkpoint_digest = found.checkpoint_digest};
+  write_predictions(world, options.predictions, info, options.kept, mine.predictions);
 }
 
 /// Gathers the results of all ranks and computes the scores. Collective.
@@ -109,34 +160,30 @@ void report(const EvaluateOptions& options, const train::CheckpointEvaluation& f
   fmt::print("{}: {}\n", options.split, describe(found.metrics, takes_tokens(model)));
 }
 
-ExitCode evaluate_command(const EvaluateOptions& options) {
+ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std::string>& given) {
   comm::Environment environment;
   const comm::Communicator& world = environment.world();
   Log log(world.rank() == 0);
   run_and_exit(environment, log, [&] {
     // 1. Deck, options, device.
     const deck::Deck deck = read_deck(options.deck, world, deck::DeckPurpose::evaluation);
+    const bool tokens = takes_tokens(deck.model);
     comm::together(world, [&] {
-      if (world.rank() == 0) validate_options(options, deck.model);
+      if (world.rank() == 0) validate_options(options, given, deck.model);
     });
     std::optional<KokkosScope> kokkos;
     comm::together(
         world, [&] { kokkos.emplace(0, train::choose_device(deck, environment.local_rank())); });
-    // 2. Evaluate, and keep the results of this rank's images.
-    train::EvaluateRequest request{deck, options.checkpoint, options.split, options.weights};
-    std::vector<train::SampleResult> mine;
-    if (!takes_tokens(deck.model))
-      request.sink = [&mine](const train::EvaluatedRows& rows) {
-        const auto classes = static_cast<std::size_t>(rows.classes);
-        for (std::size_t i = 0; i < rows.samples.size(); ++i)
-          mine.push_back(train::result_of(rows.samples[i], rows.labels[i],
-                                          rows.logits.subspan(i * classes, classes)));
-      };
+    // 2. Evaluate, and keep the results of this rank's samples.
+    RankResults mine;
+    const train::EvaluateRequest request{deck, options.checkpoint, options.split, options.weights,
+                                         sink_of(options, tokens, mine)};
     const train::CheckpointEvaluation found = with_deck_locations(
         deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
-    // 3. Scores and reports.
+    // 3. Scores, files and reports.
     std::optional<ImageScores> scores;
-    if (request.sink) scores = image_scores(world, mine, std::ssize(found.classes));
+    if (!tokens) scores = image_scores(world, mine.images, std::ssize(found.classes));
+    if (!options.predictions.empty()) write_predictions_file(world, options, deck, found, mine);
     comm::together(world, [&] {
       if (world.rank() == 0) report(options, found, scores, deck.model);
     });
@@ -164,11 +211,24 @@ void add_evaluate(CommandLine& line) {
               "Write how often each class was predicted as each other one: as CSV, or as an SVG "
               "picture")
       .type_name("FILE.csv|FILE.svg");
+  command
+      .option("--predictions", options->predictions,
+              "Write the results of each sample into an HDF5 file: label, predicted class, loss, "
+              "most probable classes; of a language model the loss of each token")
+      .type_name("FILE.h5");
+  command
+      .option("--top", options->kept.top,
+              "With --predictions: the number of most probable classes that are kept")
+      .range(1, std::int64_t{1} << 24)
+      .default_shown();
+  command.flag("--logits", options->kept.logits, "With --predictions: keep all logits, too");
+  command.flag("--overwrite", options->overwrites, "With --predictions: replace the file");
   command.flag("--json", options->json, "As one JSON object");
   command.footer(
       "Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint "
       "runs/fashion/checkpoints/best.h5 --split test");
-  command.set_action([options] { return evaluate_command(*options); });
+  command.set_action(
+      [options, command] { return evaluate_command(*options, command.given_options()); });
 }
 
 }  // namespace trireme::app

@@ -204,7 +204,8 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
            sets.split.info().samples, sets.folder);
   EvaluationPass pass = start_pass(*loader);
   pass.sink = request.sink;
-  return {evaluate(*replica, pass), class_names(options, sides)};
+  return {evaluate(*replica, pass), class_names(options, sides), sets.split.info().samples,
+          checkpoint::combined_digest(contents.tensors)};
 }
 
 }  // namespace trireme::train

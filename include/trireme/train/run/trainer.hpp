@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,8 @@ struct CheckpointEvaluation {
   /// Names of the classes of images; their numbers if neither the data nor the checkpoint names
   /// them. Empty for language models.
   std::vector<std::string> classes;
+  std::int64_t samples = 0;             ///< Of the split.
+  std::uint64_t checkpoint_digest = 0;  ///< checkpoint::combined_digest().
 };
 
 /// Evaluates a checkpoint on a split, on any number of ranks. Collective. Throws InputError on all

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "trireme/train/step/evaluated_rows.hpp"
+
+namespace trireme::train {
+
+/// What is kept of each sample besides its label, its predicted class and its loss. Language models
+/// have neither.
+struct PredictionOptions {
+  std::int64_t top = 5;  ///< the most probable classes; at most the number of classes
+  bool logits = false;
+};
+
+/// The samples that one rank has evaluated, in the order of their evaluation.
+struct PredictionRows {
+  std::vector<std::int64_t> index;             ///< of the sample in the dataset
+  std::vector<std::int32_t> label, predicted;  ///< images
+  std::vector<float> loss;                     ///< images: of the sample; text: of each token
+  std::vector<std::int32_t> top_class;         ///< images: [samples, top]
+  std::vector<float> top_probability;          ///< images: [samples, top]
+  std::vector<float> logits;                   ///< [samples, classes], with options.logits
+};
+
+/// Appends the results of a micro-batch.
+void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options);
+
+/// Returns the runs of consecutive numbers as pairs of their first number and their length.
+std::vector<std::pair<std::int64_t, std::int64_t>> runs_of(std::span<const std::int64_t> numbers);
+
+}  // namespace trireme::train

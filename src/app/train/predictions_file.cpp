@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The file of `evaluate --predictions`: one HDF5 file that all ranks write together.
+//
+// Order: rank 0 creates a temporary file with all datasets and attributes; every rank opens it and
+// writes its samples, in rounds of a bounded number of runs; rank 0 renames the file. A rank has
+// every n-th micro-batch, so its samples are many short runs.
+#include "predictions_file.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "app/output_file.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/io/hdf5/hdf5.hpp"
+
+namespace trireme::app {
+namespace {
+
+using io::Hdf5Number;
+
+/// A dataset with one row for each sample, and this rank's rows.
+struct Column {
+  const char* name;
+  Hdf5Number type;
+  std::int64_t width;  ///< values of a row; 0: the dataset has one dimension
+  const void* values;
+};
+
+std::vector<Column> columns_of(const PredictionsInfo& info, const train::PredictionOptions& options,
+                               const train::PredictionRows& rows) {
+  if (info.context > 0)
+    return {{"index", Hdf5Number::int64, 0, rows.index.data()},
+            {"loss", Hdf5Number::float32, info.context, rows.loss.data()}};
+  const std::int64_t classes = std::ssize(info.classes), top = std::min(options.top, classes);
+  std::vector<Column> columns{
+      {"index", Hdf5Number::int64, 0, rows.index.data()},
+      {"label", Hdf5Number::int32, 0, rows.label.data()},
+      {"predicted", Hdf5Number::int32, 0, rows.predicted.data()},
+      {"loss", Hdf5Number::float32, 0, rows.loss.data()},
+      {"top_class", Hdf5Number::int32, top, rows.top_class.data()},
+      {"top_probability", Hdf5Number::float32, top, rows.top_probability.data()}};
+  if (options.logits)
+    columns.push_back({"logits", Hdf5Number::float32, classes, rows.logits.data()});
+  return columns;
+}
+
+/// Creates datasets and attributes. Called by rank 0.
+void lay_out(io::Hdf5File& file, const PredictionsInfo& info, const std::vector<Column>& columns) {
+  file.write_attribute("/", "format", std::string("trireme-predictions"));
+  file.write_attribute("/", "version", std::int64_t{1});
+  file.write_attribute("/", "checkpoint", info.checkpoint);
+  file.write_attribute("/", "checkpoint_digest", fmt::format("{:016x}", info.checkpoint_digest));
+  file.write_attribute("/", "split", info.split);
+  file.write_attribute("/", "deck", info.deck);
+  if (!info.classes.empty()) file.write_strings("classes", info.classes);
+  for (const Column& column : columns) {
+    std::vector<std::int64_t> shape{info.samples};
+    if (column.width > 0) shape.push_back(column.width);
+    file.create_dataset(column.name, column.type, shape);
+  }
+}
+
+/// Writes this rank's rows of one dataset. Collective; a rank without rows left takes part with an
+/// empty selection.
+void write_column(const comm::Communicator& world, const io::Hdf5File& file, const Column& column,
+                  const std::vector<std::pair<std::int64_t, std::int64_t>>& runs) {
+  constexpr std::int64_t runs_per_round = 256;  // HDF5 slows down with the runs of a selection.
+  const std::int64_t rounds = world.all_reduce(
+      (std::ssize(runs) + runs_per_round - 1) / runs_per_round, comm::Reduction::max);
+  std::optional<io::Hdf5Dataset> dataset;
+  comm::together(world, [&] { dataset.emplace(file.dataset(column.name)); });
+  const std::int64_t row_bytes = std::max<std::int64_t>(1, column.width) * size_of(column.type);
+  const auto* values = static_cast<const std::byte*>(column.values);
+  const double no_values = 0;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    std::vector<io::Hdf5Box> boxes;
+    std::int64_t rows = 0;
+    for (std::int64_t i = round * runs_per_round;
+         i < std::min<std::int64_t>(std::ssize(runs), (round + 1) * runs_per_round); ++i) {
+      const auto [first, count] = runs[static_cast<std::size_t>(i)];
+      boxes.push_back({{first}, {count}});
+      if (column.width > 0) boxes.back() = {{first, 0}, {count, column.width}};
+      rows += count;
+    }
+    comm::together(world, [&] {
+      dataset->write(boxes, column.type,
+                     boxes.empty() ? &no_values : static_cast<const void*>(values));
+    });
+    values += rows * row_bytes;
+  }
+}
+
+}  // namespace
+
+void validate_predictions_file(const std::string& path, bool overwrites) {
+  constexpr const char* option = "--predictions";
+  std::error_code ignored;
+  validate(overwrites || !std::filesystem::is_regular_file(path, ignored),
+           "{} {}: exists; name another file, or add --overwrite to replace it", option, path);
+  validate_output(option, path, OutputForm::hdf5);
+}
+
+void write_predictions(const comm::Communicator& world, const std::string& path,
+                       const PredictionsInfo& info, const train::PredictionOptions& options,
+                       const train::PredictionRows& mine) {
+  const std::vector<Column> columns = columns_of(info, options, mine);
+  const bool is_first = world.rank() == 0, has_others = world.size() > 1;
+  // 1. Lay out the file on rank 0, which writes alone if it is the only one.
+  std::optional<io::StagedFile> staged;
+  std::optional<io::Hdf5File> file;
+  comm::together(world, [&] {
+    if (!is_first) return;
+    staged.emplace(output_target("--predictions", path), io::unique_suffix());
+    file.emplace(io::Hdf5File::create(staged->temporary(), {}));
+    lay_out(*file, info, columns);
+    if (has_others) file->close();
+  });
+  // 2. Write the rows.
+  const std::string temporary = world.broadcast(staged ? staged->temporary() : "", 0);
+  if (has_others)
+    comm::together(
+        world, [&] { file.emplace(io::Hdf5File::open_to_write(temporary, world.mpi_handle())); });
+  const std::vector<std::pair<std::int64_t, std::int64_t>> runs = train::runs_of(mine.index);
+  for (const Column& column : columns) write_column(world, *file, column, runs);
+  comm::together(world, [&] { file->close(); });
+  // 3. Publish the file.
+  comm::together(world, [&] {
+    if (staged) staged->commit();
+  });
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator.hpp"
+#include "trireme/train/scores/prediction_rows.hpp"
+
+namespace trireme::app {
+
+/// Throws InputError if a file of predictions cannot be written there. `overwrites`: one that
+/// exists is replaced.
+void validate_predictions_file(const std::string& path, bool overwrites);
+
+/// What a file of predictions says about all samples together.
+struct PredictionsInfo {
+  std::int64_t samples = 0;
+  std::int64_t context = 0;             ///< tokens of a sample; 0 for images
+  std::vector<std::string> classes;     ///< names; empty for text
+  std::string checkpoint, split, deck;  ///< paths and text
+  std::uint64_t checkpoint_digest = 0;
+};
+
+/// Writes the samples of all ranks into one HDF5 file, and replaces `path` when it is complete.
+/// Collective. Throws InputError or Failure on all ranks.
+void write_predictions(const comm::Communicator& world, const std::string& path,
+                       const PredictionsInfo& info, const train::PredictionOptions& options,
+                       const train::PredictionRows& mine);
+
+}  // namespace trireme::app
