@@ -103,6 +103,30 @@ class Predictions(harness.Case):
                 else:
                     numpy.testing.assert_array_equal(other[key], values, err_msg=key)
 
+    def test_flip_averages_the_logits_of_image_and_mirror_image(self):
+        words = ("--set", "batch.micro=3", "--logits")
+        _, plain, attributes = self.predict(IMAGES, "plain.h5", *words)
+        self.assertEqual(attributes["flip"], 0)
+        # The same images, mirrored in the shard.
+        os.makedirs(self.shared + "/mirror", exist_ok=True)
+        with h5py.File(self.shared + "/test/shard_00000.h5") as shard:
+            images, labels = shard["images"][()], shard["labels"][()]
+        with h5py.File(self.shared + "/mirror/all.h5", "w") as file:
+            file.attrs.update({"format": "trireme-shard", "version": 1, "kind": "images"})
+            file["images"], file["labels"] = images[:, :, ::-1], labels
+        words += ("--set", "data.test=mirror")
+        _, mirror, _ = self.predict(IMAGES, "mirror.h5", *words)
+        self.assertGreater(abs(mirror["logits"] - plain["logits"]).max(), 1e-3)
+        mean = (mirror["logits"] + plain["logits"]) / 2
+        for ranks in (1, 3):
+            name = "flip%d.h5" % ranks
+            found, data, attributes = self.predict(IMAGES, name, *words[:-2], "--flip", ranks=ranks)
+            self.assertEqual((found["flip"], attributes["flip"]), (True, 1))
+            numpy.testing.assert_allclose(data["logits"], mean, atol=1e-5)
+            self.assertAlmostEqual(data["loss"].mean(dtype=float), found["loss"], delta=1e-6)
+            right = data["predicted"] == data["label"]
+            self.assertAlmostEqual(right.mean(), found["top1"], places=9)
+
     def test_text_has_the_loss_of_each_token(self):
         found, data, _ = self.predict(TEXT, "text.h5")
         self.assertEqual(set(data), {"index", "loss"})
@@ -142,6 +166,7 @@ class Predictions(harness.Case):
             (IMAGES, ("--predictions", "none/a.h5"), "there is no folder"),
             (IMAGES, ("--predictions", "a.svg", "--confusion", "a.svg"), "name the same file"),
             (TEXT, ("--predictions", "a.h5", "--top", "3"), "--top: of a language model only"),
+            (TEXT, ("--flip",), "--flip: a language model has no images to mirror"),
             (TEXT, ("--confusion", "a.csv"), "a language model has no classes to confuse"),
         ):
             self.assertIn(message, self.evaluate(run, *words, expect=2))

@@ -35,7 +35,7 @@ struct EvaluateOptions {
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
   std::string confusion, predictions;
   train::PredictionOptions kept;  ///< in the file of --predictions
-  bool overwrites = false, json = false;
+  bool flips = false, overwrites = false, json = false;
 };
 
 /// The results of this rank's samples.
@@ -74,6 +74,7 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
   json["top1"] = metrics.top1;
   json["top5"] = metrics.top5;
   json["perplexity"] = metrics.perplexity();
+  if (options.flips) json["flip"] = true;
   if (scores) {
     json["calibration_error"] = scores->calibration_error;
     json["classes"] = class_json(scores->classes, found.classes);
@@ -98,6 +99,8 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
     validate(!tokens || !is_given(option),
              "{}: of a language model only the loss of each token is kept; leave the option out",
              option);
+  validate(!tokens || !options.flips,
+           "--flip: a language model has no images to mirror; leave the option out");
   validate_distinct_outputs(
       {{"--confusion", options.confusion}, {"--predictions", options.predictions}});
   if (is_given("--confusion")) validate_confusion_file(options.confusion);
@@ -127,14 +130,12 @@ void write_predictions_file(const comm::Communicator& world, const EvaluateOptio
                              .checkpoint = options.checkpoint,
                              .split = options.split,
                              .deck = deck::write(deck),
+                             .flips = options.flips,
                              .checkpoint_digest = found.checkpoint_digest};
   write_predictions(world, options.predictions, info, options.kept, mine.predictions);
 }
 
-/// Gathers the results of all ranks and computes the scores. Collective.
-ImageScores image_scores(const comm::Communicator& world,
-                         const std::vector<train::SampleResult>& mine, std::int64_t classes) {
-  const std::vector<train::SampleResult> all = train::gather_results(world, mine);
+ImageScores image_scores(const std::vector<train::SampleResult>& all, std::int64_t classes) {
   ImageScores scores{.confusion = train::confusion_of(all),
                      .classes = {},
                      .calibration_error = train::calibration_error(all)};
@@ -176,13 +177,22 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
         world, [&] { kokkos.emplace(0, train::choose_device(deck, environment.local_rank())); });
     // 2. Evaluate, and keep the results of this rank's samples.
     RankResults mine;
-    const train::EvaluateRequest request{deck, options.checkpoint, options.split, options.weights,
-                                         sink_of(options, tokens, mine)};
-    const train::CheckpointEvaluation found = with_deck_locations(
+    const train::EvaluateRequest request{
+        deck,
+        options.checkpoint,
+        options.split,
+        options.weights,
+        sink_of(options, tokens, mine),
+        options.flips ? train::ImageViews::with_mirror_image : train::ImageViews::plain};
+    train::CheckpointEvaluation found = with_deck_locations(
         deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
     // 3. Scores, files and reports.
     std::optional<ImageScores> scores;
-    if (!tokens) scores = image_scores(world, mine.images, std::ssize(found.classes));
+    if (!tokens) {
+      const std::vector<train::SampleResult> all = train::gather_results(world, mine.images);
+      scores = image_scores(all, std::ssize(found.classes));
+      if (options.flips) found.metrics = train::metrics_of(all);
+    }
     if (!options.predictions.empty()) write_predictions_file(world, options, deck, found, mine);
     comm::together(world, [&] {
       if (world.rank() == 0) report(options, found, scores, deck.model);
@@ -206,6 +216,8 @@ void add_evaluate(CommandLine& line) {
       .type_name("train|validation|test")
       .default_shown();
   add_weights_option(command, options->weights, "the average where the checkpoint has one");
+  command.flag("--flip", options->flips,
+               "Images: average the logits of each image and its mirror image");
   command
       .option("--confusion", options->confusion,
               "Write how often each class was predicted as each other one: as CSV, or as an SVG "

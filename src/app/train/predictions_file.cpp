@@ -56,6 +56,7 @@ void lay_out(io::Hdf5File& file, const PredictionsInfo& info, const std::vector<
   file.write_attribute("/", "checkpoint", info.checkpoint);
   file.write_attribute("/", "checkpoint_digest", fmt::format("{:016x}", info.checkpoint_digest));
   file.write_attribute("/", "split", info.split);
+  file.write_attribute("/", "flip", std::int64_t{info.flips});
   file.write_attribute("/", "deck", info.deck);
   if (!info.classes.empty()) file.write_strings("classes", info.classes);
   for (const Column& column : columns) {

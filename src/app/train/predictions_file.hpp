@@ -20,6 +20,7 @@ struct PredictionsInfo {
   std::int64_t context = 0;             ///< tokens of a sample; 0 for images
   std::vector<std::string> classes;     ///< names; empty for text
   std::string checkpoint, split, deck;  ///< paths and text
+  bool flips = false;                   ///< logits are means over an image and its mirror image
   std::uint64_t checkpoint_digest = 0;
 };
 

@@ -66,6 +66,17 @@ SampleResult result_of(std::int64_t sample, std::int32_t label, std::span<const 
           .probability = std::exp(logits[static_cast<std::size_t>(predicted)] - log_sum)};
 }
 
+Metrics metrics_of(std::span<const SampleResult> results) {
+  double loss = 0, top1 = 0, top5 = 0;
+  for (const SampleResult& result : results) {
+    loss += result.loss;
+    top1 += result.label_rank < 1;
+    top5 += result.label_rank < 5;
+  }
+  const double count = std::max(1.0, static_cast<double>(results.size()));
+  return {loss / count, top1 / count, top5 / count, std::ssize(results)};
+}
+
 std::vector<SampleResult> gather_results(const comm::Communicator& world,
                                          std::span<const SampleResult> mine) {
   // 1. All ranks send as many: the last ones of a rank are empty.

@@ -21,13 +21,28 @@ std::vector<float> losses_of(std::span<const float> statistics) {
 
 }  // namespace
 
-void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& sink) {
+std::vector<float> mirrored_logits(Replica& replica, data::MicroBatch batch, int number) {
+  TRIREME_EXPECT(replica.options().kept_rows == KeptRows::logits);
+  const std::vector<ops::ImageTransform> mirror(static_cast<std::size_t>(replica.options().micro),
+                                                ops::ImageTransform{.flip = 1});
+  batch.transforms = mirror.data();
+  replica.stage().evaluate(batch, number);
+  std::vector<float> logits(static_cast<std::size_t>(replica.stage().row_values()));
+  replica.stage().read_rows(logits);
+  synchronize(replica.context().stream());  // Every stage may still read the transforms.
+  return logits;
+}
+
+void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& sink,
+               std::span<const float> mirrored) {
   PipelineStage& stage = replica.stage();
   if (stage.row_values() == 0 || replica.mesh().coordinates.tensor_rank != 0) return;
   // 1. Read the results of the whole micro-batch.
   const ReplicaOptions& options = replica.options();
   std::vector<float> values(static_cast<std::size_t>(stage.row_values()));
   stage.read_rows(values);
+  TRIREME_EXPECT(mirrored.empty() || mirrored.size() == values.size());
+  for (std::size_t i = 0; i < mirrored.size(); ++i) values[i] = (values[i] + mirrored[i]) / 2;
   // 2. Leave padding out: it follows the valid rows.
   const auto samples = static_cast<std::size_t>(batch.valid_rows);
   const std::size_t labels = samples * static_cast<std::size_t>(options.labels_per_sample());

@@ -57,8 +57,12 @@ Metrics evaluate(Replica& replica, const EvaluationPass& batches,
         enter_phase("evaluation");
         const data::MicroBatch& batch = batches.next(unreadable);
         if (unreadable && whole_model) return;
-        replica.stage().evaluate(batch, static_cast<int>(number));
-        if (batches.sink) pass_rows(replica, batch, batches.sink);
+        const int entry = static_cast<int>(number);
+        std::vector<float> mirrored;
+        if (batches.views == ImageViews::with_mirror_image)
+          mirrored = mirrored_logits(replica, batch, entry);
+        replica.stage().evaluate(batch, entry);
+        if (batches.sink) pass_rows(replica, batch, batches.sink, mirrored);
       }
       replica.stage().read_sums(some);
     }
@@ -204,6 +208,7 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
            sets.split.info().samples, sets.folder);
   EvaluationPass pass = start_pass(*loader);
   pass.sink = request.sink;
+  pass.views = request.views;
   return {evaluate(*replica, pass), class_names(options, sides), sets.split.info().samples,
           checkpoint::combined_digest(contents.tensors)};
 }

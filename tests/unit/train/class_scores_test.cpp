@@ -4,6 +4,7 @@
 // and the calibration error is that of a hand calculation.
 #include "trireme/train/scores/class_scores.hpp"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -60,6 +61,19 @@ TEST(SampleResult, NanIsNoMaximum) {
   EXPECT_EQ(all.label_rank, 3);
   EXPECT_THAT(all.loss, IsNan());
   EXPECT_THAT(calibration_error(std::vector{all}), IsNan());
+}
+
+TEST(SampleResult, MetricsAreMeans) {
+  std::vector<SampleResult> results = results_of({{0, 0}, {0, 1}, {0, 1}, {0, 1}});
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    results[i].label_rank = std::array{0, 4, 5, 1}[i];
+    results[i].loss = static_cast<double>(i);
+  }
+  const Metrics metrics = metrics_of(results);
+  EXPECT_EQ(metrics.loss, 1.5);
+  EXPECT_EQ(metrics.top1, 0.25);
+  EXPECT_EQ(metrics.top5, 0.75);
+  EXPECT_EQ(metrics.num_labels, 4);
 }
 
 TEST(ClassScores, AreThoseOfTheMatrix) {

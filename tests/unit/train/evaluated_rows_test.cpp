@@ -3,7 +3,9 @@
 // Results of single rows: they add up to the sums of the evaluation, without the rows of padding.
 #include "trireme/train/step/evaluated_rows.hpp"
 
+#include <algorithm>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -81,6 +83,31 @@ TEST(EvaluatedRows, LossesOfTokensAddUpToTheSums) {
     });
     EXPECT_EQ(fixture.sums.count, static_cast<double>(tokens));
   }
+}
+
+TEST(EvaluatedRows, MirrorImagesAreAveraged) {
+  RowsFixture fixture(test::small_resnet(), KeptRows::logits);
+  const auto logits = [&](std::span<const float> mirrored) {
+    std::vector<float> found;
+    pass_rows(
+        fixture.replica, fixture.padded,
+        [&](const EvaluatedRows& rows) { found.assign(rows.logits.begin(), rows.logits.end()); },
+        mirrored);
+    return found;
+  };
+  const std::vector<float> plain = logits({});
+  // Mirrors every image in memory: the network must see what it sees of mirrored_logits().
+  std::vector<float> mirrored = mirrored_logits(fixture.replica, fixture.padded, 0);
+  const Shape& image = fixture.options.image;
+  for (std::size_t row = 0; row < fixture.images.size(); row += static_cast<std::size_t>(image[1]))
+    std::reverse(fixture.images.begin() + static_cast<std::ptrdiff_t>(row),
+                 fixture.images.begin() + static_cast<std::ptrdiff_t>(row) + image[1]);
+  fixture.evaluate(fixture.padded);
+  EXPECT_THAT(logits({}), testing::Pointwise(testing::FloatNear(1e-5f),
+                                             std::span(mirrored).first(plain.size())));
+  EXPECT_NE(logits({}), plain);
+  const std::vector<float> mean = logits(std::vector<float>(mirrored.size(), 1));
+  for (std::size_t i = 0; i < mean.size(); ++i) EXPECT_FLOAT_EQ(mean[i], (mirrored[i] + 1) / 2);
 }
 
 TEST(EvaluatedRows, MemoryIsPlanned) {

@@ -57,7 +57,8 @@ struct EvaluateRequest {
   deck::Deck deck;
   std::string checkpoint, split = "validation";  ///< "train", "validation" or "test".
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
-  RowSink sink = {};  ///< As EvaluationPass::sink.
+  RowSink sink = {};                     ///< As EvaluationPass::sink.
+  ImageViews views = ImageViews::plain;  ///< As EvaluationPass::views.
 };
 
 /// The metrics of a checkpoint, and the classes of its model.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.hpp"
+#include "trireme/train/step/evaluation.hpp"
 
 namespace trireme::train {
 
@@ -24,6 +25,9 @@ struct SampleResult {
 
 /// Returns the result of a sample from its logits. Computes in double precision.
 SampleResult result_of(std::int64_t sample, std::int32_t label, std::span<const float> logits);
+
+/// Returns the metrics of these samples, added in their order.
+Metrics metrics_of(std::span<const SampleResult> results);
 
 /// Returns the `count` classes with the greatest logits, in decreasing order; of equal ones the
 /// lower number first. NaN is less than all numbers.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "trireme/data/loader.hpp"
 #include "trireme/train/step/replica.hpp"
@@ -24,9 +25,20 @@ struct EvaluatedRows {
 /// collective call: other ranks may receive fewer micro-batches, or none.
 using RowSink = std::function<void(const EvaluatedRows&)>;
 
+/// The images that a model sees of each sample.
+enum class ImageViews : std::uint8_t { plain, with_mirror_image };
+
+/// Evaluates the mirror images of a micro-batch as entry `number` (PipelineStage::evaluate), and
+/// returns the logits [micro, classes], including those of padding; nothing on ranks outside the
+/// last stage. Needs KeptRows::logits. Waits for the device. All stages call it.
+std::vector<float> mirrored_logits(Replica& replica, data::MicroBatch batch, int number);
+
 /// Reads the results of the micro-batch that the stage has just evaluated, and passes them to
 /// `sink`. Needs ReplicaOptions::kept_rows. Waits for the device. Of the ranks that share a
 /// micro-batch only the first tensor rank of the last stage receives anything.
-void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& sink);
+///
+/// `mirrored`: logits of the same micro-batch; the sink receives the mean of both. Empty: none.
+void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& sink,
+               std::span<const float> mirrored = {});
 
 }  // namespace trireme::train

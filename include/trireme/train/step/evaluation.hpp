@@ -45,6 +45,9 @@ struct EvaluationPass {
   /// Receives the results of each micro-batch; empty: they are not read. Needs
   /// ReplicaOptions::kept_rows.
   RowSink sink = {};
+  /// With the mirror image the sink receives mean logits. The metrics remain those of the plain
+  /// images.
+  ImageViews views = ImageViews::plain;
 };
 /// Starts a pass over the whole dataset of an evaluation loader, which outlives it.
 EvaluationPass start_pass(data::Loader& loader);
