@@ -147,6 +147,21 @@ std::string csv_cell(std::string_view text) {
                                                                  : csv_quoted(text);
 }
 
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    const std::string_view group = bytes.substr(i, 3);
+    unsigned bits = 0;
+    for (std::size_t j = 0; j < 3; ++j)
+      bits = bits << 8 | (j < group.size() ? static_cast<unsigned char>(group[j]) : 0u);
+    for (std::size_t j = 0; j < 4; ++j)
+      text += j <= group.size() ? digits[bits >> (18 - 6 * j) & 63u] : '=';
+  }
+  return text;
+}
+
 std::string printable(std::string_view text, std::size_t max_bytes) {
   const bool is_cut = text.size() > max_bytes;
   if (is_cut) text = text.substr(0, character_boundary(text, max_bytes));

@@ -19,15 +19,6 @@ namespace {
 
 constexpr std::size_t max_names_with_counts = 20, max_name_letters = 24;
 
-/// Returns the first letters of a name that is too long. Letters may have several bytes.
-std::string shortened(const std::string& name) {
-  std::size_t letters = 0;
-  for (std::size_t i = 0; i < name.size(); ++i)
-    if ((name[i] & 0xc0) != 0x80 && ++letters > max_name_letters)
-      return name.substr(0, i) + "\xE2\x80\xA6";
-  return name;
-}
-
 /// Places of the matrix in the picture, in pixels.
 struct HeatMapLayout {
   double cell, left, top, end_x, end_y;
@@ -58,7 +49,7 @@ std::string frame(const HeatMap& map, const HeatMapLayout& at) {
     body += line_at(at.left, y, at.end_x, y, "line");
     body += line_at(x, at.top, x, at.end_y, "line");
     if (i == map.names.size()) break;
-    const std::string name = shortened(map.names[i]);
+    const std::string name = shortened(map.names[i], max_name_letters);
     const double base = at.cell / 2 + at.font * 0.35;
     body += text_at(at.left - 6, y + base, at.font, "ink", "end", name);
     body += text_at(

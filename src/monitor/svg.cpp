@@ -56,6 +56,14 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
+std::string shortened(const std::string& text, std::size_t max_letters) {
+  std::size_t letters = 0;
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if ((text[i] & 0xc0) != 0x80 && ++letters > max_letters)
+      return text.substr(0, i) + "\xE2\x80\xA6";
+  return text;
+}
+
 std::string text_at(double x, double y, int size, const char* color, const char* anchor,
                     const std::string& text, const char* more) {
   return fmt::format(

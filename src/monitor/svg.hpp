@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <limits>
 #include <string>
 #include <vector>
@@ -10,6 +11,10 @@ namespace trireme::monitor {
 /// Escapes a text for SVG. What XML does not allow becomes an escape: control characters and bytes
 /// that are not UTF-8 as \x0A, U+FFFE and U+FFFF as \uFFFE and \uFFFF.
 std::string escaped(const std::string& text);
+
+/// Returns the first letters of a text that is longer, and an ellipsis. Letters of UTF-8 count
+/// once.
+std::string shortened(const std::string& text, std::size_t max_letters);
 
 /// Returns a text. `color`: ink, soft, on_color, mark-text; `anchor`: start, middle, end; `more`:
 /// further attributes, with a space in front. Lengths of all functions are pixels.

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `evaluate --predictions`.
+"""Tests `evaluate` with `--predictions`, `--flip` and `--worst`.
 
 The file has each sample once, in the order of the shards, at any number of ranks. Its losses are
-the metrics, and its parts agree with each other.
+the metrics, and its parts agree with each other. Logits are averaged over mirror images, and the
+images with the largest losses are drawn.
 """
 
+import base64
+import io
 import json
 import os
 import unittest
+import xml.etree.ElementTree
 
 import harness
 
 try:
     import h5py
     import numpy
-except ImportError:
-    harness.skip("h5py is not installed")
+    from PIL import Image
+except ImportError as error:
+    harness.skip("%s (scripts/install_deps.sh tests)" % error)
 
 IMAGES = ("deck.toml", "run/checkpoints/step_000000005.h5", "--split", "test")
 TEXT = ("gpt.toml", "gpt/checkpoints/step_000000006.h5")
@@ -127,6 +132,32 @@ class Predictions(harness.Case):
             right = data["predicted"] == data["label"]
             self.assertAlmostEqual(right.mean(), found["top1"], places=9)
 
+    def test_worst_images_are_drawn(self):
+        words = ("--worst", "worst.svg", "--worst-count", "9")
+        for ranks in (1, 3):
+            _, data, _ = self.predict(IMAGES, "worst%d.h5" % ranks, *words, ranks=ranks)
+            svg = "{http://www.w3.org/2000/svg}"
+            root = xml.etree.ElementTree.parse(self.shared + "/worst.svg").getroot()
+            tiles = root.findall(svg + "g")
+            order = numpy.argsort(-data["loss"], kind="stable")[:9]
+            for tile, i in zip(tiles, order, strict=True):
+                meant = "%d; %.1f %% %d; loss %.3f, no. %d" % (
+                    data["label"][i],
+                    100 * data["top_probability"][i, 0],
+                    data["predicted"][i],
+                    data["loss"][i],
+                    i,
+                )
+                self.assertEqual(tile.find(svg + "title").text, meant)
+                address = tile.find(svg + "image").get("href")
+                self.check_picture(address.removeprefix("data:image/png;base64,"), i)
+
+    def check_picture(self, encoded, sample):
+        """Compares a PNG file with an image of the shard."""
+        picture = numpy.asarray(Image.open(io.BytesIO(base64.b64decode(encoded, validate=True))))
+        with h5py.File(self.shared + "/test/shard_00000.h5") as shard:
+            numpy.testing.assert_array_equal(picture, shard["images"][sample][..., 0])
+
     def test_text_has_the_loss_of_each_token(self):
         found, data, _ = self.predict(TEXT, "text.h5")
         self.assertEqual(set(data), {"index", "loss"})
@@ -166,6 +197,8 @@ class Predictions(harness.Case):
             (IMAGES, ("--predictions", "none/a.h5"), "there is no folder"),
             (IMAGES, ("--predictions", "a.svg", "--confusion", "a.svg"), "name the same file"),
             (TEXT, ("--predictions", "a.h5", "--top", "3"), "--top: of a language model only"),
+            (TEXT, ("--worst", "a.svg"), "a language model has no images to draw"),
+            (IMAGES, ("--worst-count", "3"), "--worst-count is about the picture of --worst"),
             (TEXT, ("--flip",), "--flip: a language model has no images to mirror"),
             (TEXT, ("--confusion", "a.csv"), "a language model has no classes to confuse"),
         ):

@@ -46,6 +46,9 @@ std::string csv_quoted(std::string_view text);
 /// Returns a cell of a CSV file: quoted if the text needs it.
 std::string csv_cell(std::string_view text);
 
+/// Returns bytes in base64 (RFC 4648), with padding.
+std::string base64(std::string_view bytes);
+
 /// Returns "1 step" or "2 steps".
 std::string counted(std::int64_t count, const char* one, const char* many);
 

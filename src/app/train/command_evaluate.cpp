@@ -25,6 +25,7 @@
 #include "trireme/model/family.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/trainer.hpp"
+#include "worst_sheet.hpp"
 
 namespace trireme::app {
 namespace {
@@ -33,7 +34,8 @@ struct EvaluateOptions {
   DeckSource deck;
   std::string checkpoint, split = "validation";
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
-  std::string confusion, predictions;
+  std::string confusion, predictions, worst;
+  std::int64_t worst_count = 24;
   train::PredictionOptions kept;  ///< in the file of --predictions
   bool flips = false, overwrites = false, json = false;
 };
@@ -49,6 +51,7 @@ struct ImageScores {
   train::Confusion confusion;
   std::vector<train::ClassScore> classes;
   double calibration_error = 0;
+  std::vector<train::SampleResult> worst;
 };
 
 std::string describe(const train::Metrics& metrics, bool tokens) {
@@ -92,6 +95,11 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
   validate(!tokens || !is_given("--confusion"),
            "--confusion {}: a language model has no classes to confuse; leave the option out",
            options.confusion);
+  validate(!tokens || !is_given("--worst"),
+           "--worst {}: a language model has no images to draw; leave the option out",
+           options.worst);
+  validate(is_given("--worst") || !is_given("--worst-count"),
+           "--worst-count is about the picture of --worst; add --worst FILE.svg");
   for (const char* option : {"--top", "--logits", "--overwrite"})
     validate(is_given("--predictions") || !is_given(option),
              "{} is about the file of --predictions; add --predictions FILE.h5", option);
@@ -101,8 +109,10 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
              option);
   validate(!tokens || !options.flips,
            "--flip: a language model has no images to mirror; leave the option out");
-  validate_distinct_outputs(
-      {{"--confusion", options.confusion}, {"--predictions", options.predictions}});
+  validate_distinct_outputs({{"--confusion", options.confusion},
+                             {"--predictions", options.predictions},
+                             {"--worst", options.worst}});
+  if (is_given("--worst")) validate_output("--worst", options.worst, OutputForm::svg);
   if (is_given("--confusion")) validate_confusion_file(options.confusion);
   if (is_given("--predictions")) validate_predictions_file(options.predictions, options.overwrites);
 }
@@ -135,17 +145,31 @@ void write_predictions_file(const comm::Communicator& world, const EvaluateOptio
   write_predictions(world, options.predictions, info, options.kept, mine.predictions);
 }
 
-ImageScores image_scores(const std::vector<train::SampleResult>& all, std::int64_t classes) {
+ImageScores image_scores(const std::vector<train::SampleResult>& all, std::int64_t classes,
+                         std::int64_t worst) {
   ImageScores scores{.confusion = train::confusion_of(all),
                      .classes = {},
-                     .calibration_error = train::calibration_error(all)};
+                     .calibration_error = train::calibration_error(all),
+                     .worst = train::largest_losses(all, static_cast<std::size_t>(worst))};
   scores.classes = train::class_scores(scores.confusion, classes);
   return scores;
 }
 
+/// Draws the samples with the largest losses. Called by rank 0.
+void write_worst(const EvaluateOptions& options, const deck::Deck& deck, const ImageScores& scores,
+                 const std::vector<std::string>& names) {
+  const data::Dataset set(deck.data.*deck::folder_of_split(options.split),
+                          train::evaluation_form(deck));
+  write_output(options.worst, draw_worst(fmt::format("Largest losses of {} on {}",
+                                                     options.checkpoint, options.split),
+                                         set, scores.worst, names));
+}
+
 /// Prints the results and writes the files. Called by rank 0.
 void report(const EvaluateOptions& options, const train::CheckpointEvaluation& found,
-            const std::optional<ImageScores>& scores, const model::ModelOptions& model) {
+            const std::optional<ImageScores>& scores, const deck::Deck& deck) {
+  const model::ModelOptions& model = deck.model;
+  if (!options.worst.empty()) write_worst(options, deck, *scores, found.classes);
   if (!options.confusion.empty())
     write_confusion(options.confusion,
                     fmt::format("Confusion of {} on {}", options.checkpoint, options.split),
@@ -190,12 +214,12 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
     std::optional<ImageScores> scores;
     if (!tokens) {
       const std::vector<train::SampleResult> all = train::gather_results(world, mine.images);
-      scores = image_scores(all, std::ssize(found.classes));
+      scores = image_scores(all, std::ssize(found.classes), options.worst_count);
       if (options.flips) found.metrics = train::metrics_of(all);
     }
     if (!options.predictions.empty()) write_predictions_file(world, options, deck, found, mine);
     comm::together(world, [&] {
-      if (world.rank() == 0) report(options, found, scores, deck.model);
+      if (world.rank() == 0) report(options, found, scores, deck);
     });
     return ExitCode::done;
   });
@@ -223,6 +247,14 @@ void add_evaluate(CommandLine& line) {
               "Write how often each class was predicted as each other one: as CSV, or as an SVG "
               "picture")
       .type_name("FILE.csv|FILE.svg");
+  command
+      .option("--worst", options->worst,
+              "Draw the images with the largest losses, with their true and predicted class, as an "
+              "SVG picture")
+      .type_name("FILE.svg");
+  command.option("--worst-count", options->worst_count, "With --worst: the number of images")
+      .range(1, 1000)
+      .default_shown();
   command
       .option("--predictions", options->predictions,
               "Write the results of each sample into an HDF5 file: label, predicted class, loss, "

@@ -77,6 +77,18 @@ Metrics metrics_of(std::span<const SampleResult> results) {
   return {loss / count, top1 / count, top5 / count, std::ssize(results)};
 }
 
+std::vector<SampleResult> largest_losses(std::span<const SampleResult> results, std::size_t count) {
+  std::vector<SampleResult> sorted(results.begin(), results.end());
+  const auto key = [](const SampleResult& result) {
+    return std::isnan(result.loss) ? std::numeric_limits<double>::infinity() : result.loss;
+  };
+  std::sort(sorted.begin(), sorted.end(), [&](const SampleResult& a, const SampleResult& b) {
+    return key(a) != key(b) ? key(a) > key(b) : a.sample < b.sample;
+  });
+  sorted.resize(std::min(sorted.size(), count));
+  return sorted;
+}
+
 std::vector<SampleResult> gather_results(const comm::Communicator& world,
                                          std::span<const SampleResult> mine) {
   // 1. All ranks send as many: the last ones of a rank are empty.

@@ -60,6 +60,16 @@ TEST(Text, CellsOfCsvAreQuotedIfTheyNeedIt) {
   EXPECT_EQ(csv_quoted("a"), "\"a\"");
 }
 
+TEST(Text, Base64IsThatOfItsStandard) {
+  // The examples of RFC 4648, section 10.
+  EXPECT_EQ(base64(""), "");
+  EXPECT_EQ(base64("f"), "Zg==");
+  EXPECT_EQ(base64("fo"), "Zm8=");
+  EXPECT_EQ(base64("foo"), "Zm9v");
+  EXPECT_EQ(base64("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(base64("\xFF\xFE\xFB"), "//77");
+}
+
 TEST(Text, PrintableLinesKeepLinesAndTabs) {
   EXPECT_EQ(printable_lines("a\n\t\xFF\xC3\xA9t\x1b[K\xF0\x90"),
             "a\n\t\\xFF\xC3\xA9t\\x1B[K\\xF0\\x90");

@@ -76,6 +76,16 @@ TEST(SampleResult, MetricsAreMeans) {
   EXPECT_EQ(metrics.num_labels, 4);
 }
 
+TEST(SampleResult, LargestLossesAreFirst) {
+  std::vector<SampleResult> results = results_of({{0, 0}, {0, 0}, {0, 0}, {0, 0}});
+  for (std::size_t i = 0; i < results.size(); ++i)
+    results[i].loss = std::array<double, 4>{1, 3, nan, 3}[i];
+  std::vector<std::int64_t> order;
+  for (const SampleResult& result : largest_losses(results, 3)) order.push_back(result.sample);
+  EXPECT_THAT(order, ElementsAre(2, 1, 3));
+  EXPECT_EQ(largest_losses(results, 9).size(), 4u);
+}
+
 TEST(ClassScores, AreThoseOfTheMatrix) {
   // Class 0: 2 of 3 samples; class 1 took one sample of class 0; class 2 has no sample and is never
   // predicted.

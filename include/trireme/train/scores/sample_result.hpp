@@ -29,6 +29,10 @@ SampleResult result_of(std::int64_t sample, std::int32_t label, std::span<const 
 /// Returns the metrics of these samples, added in their order.
 Metrics metrics_of(std::span<const SampleResult> results);
 
+/// Returns the `count` samples with the largest losses, in decreasing order; of equal ones the
+/// lower number first. NaN is as large as infinity.
+std::vector<SampleResult> largest_losses(std::span<const SampleResult> results, std::size_t count);
+
 /// Returns the `count` classes with the greatest logits, in decreasing order; of equal ones the
 /// lower number first. NaN is less than all numbers.
 std::vector<std::int32_t> top_classes(std::span<const float> logits, std::size_t count);
