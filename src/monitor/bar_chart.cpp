@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <string_view>
 
 #include <fmt/format.h>
 
@@ -20,18 +19,11 @@ namespace {
 
 // Pixels.
 constexpr double min_width = 760, chart_right = 28, bar_height = 20, thin_height = 7,
-                 low_height = 5, bar_gap = 8, thin_gap = 3, character = 7.2;
+                 low_height = 5, bar_gap = 8, thin_gap = 3;
 constexpr const char* colors[] = {"c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"};
 constexpr std::size_t max_kinds = std::size(colors);
 // Bars with more parts are drawn by columns of pixels.
 constexpr std::size_t max_parts = 1500;
-
-/// Returns about how many pixels a text needs. Letters of UTF-8 count once.
-double text_width(std::string_view text, int size) {
-  const auto letters =
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
-  return static_cast<double>(letters) * character * size / 12;
-}
 
 /// Replaces the parts of a bar by columns of pixels, which adjacent columns of one kind share.
 std::vector<BarPart> columns_of(const std::vector<BarPart>& parts, const Axis& x,

@@ -42,7 +42,8 @@ std::string to_svg(const ContactSheet& sheet) {
                     sheet_left + (tile_side + tile_gap) * static_cast<double>(i % max_columns),
                     sheet_top + row_height * static_cast<double>(i / max_columns));
   const auto rows = static_cast<double>((sheet.tiles.size() + max_columns - 1) / max_columns);
-  const double width = 2 * sheet_left + (tile_side + tile_gap) * max_columns - tile_gap;
+  const double width = 2 * sheet_left + std::max((tile_side + tile_gap) * max_columns - tile_gap,
+                                                 text_width(sheet.title, 16));
   return picture(width, sheet_top + row_height * rows, sheet.title, body);
 }
 

@@ -87,8 +87,8 @@ std::string to_svg(const HeatMap& map) {
     if (cell.count > 0)
       body += cell_at(map, at, cell,
                       static_cast<double>(cell.count) / static_cast<double>(sums[cell.row]));
-  constexpr double min_width = 420;
-  return picture(std::max(min_width, at.end_x + 28), at.end_y + 24, map.title, body);
+  const double title_width = 40 + text_width(map.title, 16);
+  return picture(std::max(title_width, at.end_x + 28), at.end_y + 24, map.title, body);
 }
 
 }  // namespace trireme::monitor

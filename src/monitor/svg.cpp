@@ -56,6 +56,13 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
+double text_width(std::string_view text, int size) {
+  constexpr double letter_width = 0.6;  // at size 1
+  const auto letters =
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
+  return static_cast<double>(letters) * letter_width * size;
+}
+
 std::string shortened(const std::string& text, std::size_t max_letters) {
   std::size_t letters = 0;
   for (std::size_t i = 0; i < text.size(); ++i)

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trireme::monitor {
@@ -15,6 +16,9 @@ std::string escaped(const std::string& text);
 /// Returns the first letters of a text that is longer, and an ellipsis. Letters of UTF-8 count
 /// once.
 std::string shortened(const std::string& text, std::size_t max_letters);
+
+/// Returns about how many pixels a text needs. Letters of UTF-8 count once.
+double text_width(std::string_view text, int size);
 
 /// Returns a text. `color`: ink, soft, on_color, mark-text; `anchor`: start, middle, end; `more`:
 /// further attributes, with a space in front. Lengths of all functions are pixels.

@@ -141,7 +141,7 @@ class Predictions(harness.Case):
             tiles = root.findall(svg + "g")
             order = numpy.argsort(-data["loss"], kind="stable")[:9]
             for tile, i in zip(tiles, order, strict=True):
-                meant = "%d; %.1f %% %d; loss %.3f, no. %d" % (
+                meant = "true: %d; %.1f %% %d; loss %.3f; sample %d" % (
                     data["label"][i],
                     100 * data["top_probability"][i, 0],
                     data["predicted"][i],

@@ -52,14 +52,15 @@ std::string draw_worst(const std::string& title, const data::Dataset& dataset,
                        const std::vector<std::string>& names) {
   monitor::ContactSheet sheet{
       .title = title,
-      .subtitle = "largest losses first: true class, predicted class and its probability",
+      .subtitle = "largest losses first: true class, probability and name of the predicted class",
       .tiles = {}};
   for (const train::SampleResult& result : results)
-    sheet.tiles.push_back({png_of(dataset, result.sample),
-                           {names[static_cast<std::size_t>(result.label)],
-                            fmt::format("{:.1f} % {}", 100 * result.probability,
-                                        names[static_cast<std::size_t>(result.predicted)]),
-                            fmt::format("loss {:.3f}, no. {}", result.loss, result.sample)}});
+    sheet.tiles.push_back(
+        {png_of(dataset, result.sample),
+         {"true: " + names[static_cast<std::size_t>(result.label)],
+          fmt::format("{:.1f} % {}", 100 * result.probability,
+                      names[static_cast<std::size_t>(result.predicted)]),
+          fmt::format("loss {:.3f}", result.loss), fmt::format("sample {}", result.sample)}});
   return monitor::to_svg(sheet);
 }
 
