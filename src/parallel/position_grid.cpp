@@ -9,6 +9,9 @@
 namespace trireme::parallel {
 namespace {
 
+// A file must not decide how much memory is taken.
+constexpr std::int64_t max_side = 1024;
+
 /// The weights of the old positions [first, first + weights.size()) along an axis, of sum 1.
 struct Window {
   std::int64_t first = 0;
@@ -63,9 +66,10 @@ std::vector<double> along_axis(const std::vector<double>& values, std::int64_t o
 }  // namespace
 
 std::optional<PositionGrid> square_grid(std::int64_t positions, std::int64_t leading) {
-  const auto cells = std::max<std::int64_t>(positions - leading, 0);
+  const std::int64_t cells = positions - leading;
+  if (cells < 1 || cells > max_side * max_side) return std::nullopt;
   const std::int64_t side = std::llround(std::sqrt(static_cast<double>(cells)));
-  if (side == 0 || side * side != cells) return std::nullopt;
+  if (side * side != cells) return std::nullopt;
   return PositionGrid{leading, side, side};
 }
 

@@ -198,6 +198,7 @@ class Predictions(harness.Case):
             (IMAGES, ("--predictions", "a.svg", "--confusion", "a.svg"), "name the same file"),
             (TEXT, ("--predictions", "a.h5", "--top", "3"), "--top: of a language model only"),
             (TEXT, ("--worst", "a.svg"), "a language model has no images to draw"),
+            (IMAGES, ("--worst", "a.png"), "the picture is SVG"),
             (IMAGES, ("--worst-count", "3"), "--worst-count is about the picture of --worst"),
             (TEXT, ("--flip",), "--flip: a language model has no images to mirror"),
             (TEXT, ("--confusion", "a.csv"), "a language model has no classes to confuse"),

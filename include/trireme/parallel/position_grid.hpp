@@ -16,7 +16,8 @@ struct PositionGrid {
   bool operator==(const PositionGrid&) const = default;
 };
 
-/// Returns the square grid of so many positions; none if their number is not that of a square.
+/// Returns the square grid of so many positions; none if their number is not that of a square of at
+/// most 1024 x 1024.
 std::optional<PositionGrid> square_grid(std::int64_t positions, std::int64_t leading);
 
 /// Interpolates the vectors [positions, extent] of a grid at the positions of another one: with

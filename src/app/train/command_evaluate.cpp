@@ -112,6 +112,9 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
   validate_distinct_outputs({{"--confusion", options.confusion},
                              {"--predictions", options.predictions},
                              {"--worst", options.worst}});
+  validate(!is_given("--worst") || options.worst.ends_with(".svg"),
+           "--worst {}: the picture is SVG, so its name ends in .svg, as in --worst worst.svg",
+           options.worst);
   if (is_given("--worst")) validate_output("--worst", options.worst, OutputForm::svg);
   if (is_given("--confusion")) validate_confusion_file(options.confusion);
   if (is_given("--predictions")) validate_predictions_file(options.predictions, options.overwrites);

@@ -68,6 +68,8 @@ TEST(PositionGrid, TheSameGridKeepsEveryBit) {
 
 TEST(PositionGrid, ASquareNeedsASquareNumberOfPositions) {
   EXPECT_EQ(square_grid(197, 1), (PositionGrid{1, 14, 14}));
+  EXPECT_EQ(square_grid(1 << 20, 0), (PositionGrid{0, 1024, 1024}));
+  EXPECT_FALSE(square_grid(1025 * 1025, 0));
   EXPECT_EQ(square_grid(196, 0), (PositionGrid{0, 14, 14}));
   for (const auto& [positions, leading] : {std::pair(196, 1), {24, 0}, {1, 1}, {0, 1}})
     EXPECT_FALSE(square_grid(positions, leading)) << positions;
