@@ -89,7 +89,7 @@ class ImportVit(harness.Case):
         text = self.import_model(
             models.initial_tensors("token"), "token", "--set", "model.layers=2", expect=2
         )
-        self.assertIn("blocks.2.norm1.weight", text)
+        self.assertRegex(text, r"blocks\.2\..* is not in the deck's model")
 
     @unittest.skipIf(timm is None, "timm is not installed")
     def test_models_of_timm_have_the_same_loss(self):
