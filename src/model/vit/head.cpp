@@ -47,7 +47,8 @@ class VitHead final : public ClassifierHead {
       const ArenaScope scope(pass.context().workspace());
       const Tensor whole = gather_rows(pass, x);
       if (pool_ == VitPool::mean)
-        ops::average_pool_forward(pass.context(), samples, rows_, width_, whole, pooled);
+        ops::average_pool_forward(pass.context(), samples, rows_, width_,
+                                  whole.reshaped({samples, rows_, width_}), pooled);
       else  // Of the rows of a sample, side by side, the first one is kept.
         ops::change_channels(pass.context(), whole.reshaped({samples, rows_ * width_}), pooled,
                              ops::Write::assign);
@@ -68,7 +69,8 @@ class VitHead final : public ClassifierHead {
                               ? context.workspace().allocate(x.dtype, {samples * rows_, width_})
                               : dx;
     if (pool_ == VitPool::mean)
-      ops::average_pool_backward(context, samples, rows_, width_, dpooled, dwhole);
+      ops::average_pool_backward(context, samples, rows_, width_, dpooled,
+                                 dwhole.reshaped({samples, rows_, width_}));
     else
       ops::change_channels(context, dpooled, dwhole.reshaped({samples, rows_ * width_}),
                            ops::Write::assign);
