@@ -82,8 +82,8 @@ std::vector<ResolvedLayout> resolve_rows(const LayoutRequest& request,
 
 /// Checks what a replica needs in training and in evaluation: the model has a block for each chunk
 /// of the pipeline, a matrix product can count the rows of a micro-batch, and parallel.sequence can
-/// split them. Throws InputError
-/// with the key and the nearest valid value.
+/// split them.
+/// Throws InputError with the key and the nearest valid value.
 void validate_replica(const LayoutRequest& request, const data::DatasetInfo& train);
 
 /// Returns the learning rate that these tables give to a step (optim::Schedule::rate); none if they

@@ -213,16 +213,16 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
         options.flips ? train::ImageViews::with_mirror_image : train::ImageViews::plain};
     train::CheckpointEvaluation found = with_deck_locations(
         deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
-    // 3. Scores, files and reports.
-    std::optional<ImageScores> scores;
-    if (!tokens) {
-      const std::vector<train::SampleResult> all = train::gather_results(world, mine.images);
-      scores = image_scores(all, std::ssize(found.classes), options.worst_count);
-      if (options.flips) found.metrics = train::metrics_of(all);
-    }
+    // 3. Files, scores and reports.
+    std::vector<train::SampleResult> all;
+    if (!tokens) all = train::gather_results(world, mine.images);
     if (!options.predictions.empty()) write_predictions_file(world, options, deck, found, mine);
     comm::together(world, [&] {
-      if (world.rank() == 0) report(options, found, scores, deck);
+      if (world.rank() != 0) return;
+      std::optional<ImageScores> scores;
+      if (!tokens) scores = image_scores(all, std::ssize(found.classes), options.worst_count);
+      if (options.flips) found.metrics = train::metrics_of(all);
+      report(options, found, scores, deck);
     });
     return ExitCode::done;
   });

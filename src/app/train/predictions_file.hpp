@@ -14,7 +14,7 @@ namespace trireme::app {
 /// exists is replaced.
 void validate_predictions_file(const std::string& path, bool overwrites);
 
-/// What a file of predictions says about all samples together.
+/// The parts of a file of predictions that concern all samples.
 struct PredictionsInfo {
   std::int64_t samples = 0;
   std::int64_t context = 0;             ///< tokens of a sample; 0 for images

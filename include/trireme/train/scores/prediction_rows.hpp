@@ -11,8 +11,8 @@
 
 namespace trireme::train {
 
-/// What is kept of each sample besides its label, its predicted class and its loss. Language models
-/// have neither.
+/// The values that are kept of each image besides its label, its predicted class and its loss. Not
+/// used for language models.
 struct PredictionOptions {
   std::int64_t top = 5;  ///< the most probable classes; at most the number of classes
   bool logits = false;
