@@ -18,6 +18,7 @@ void add_inspect(CommandLine& line);
 void add_index_hdf5(CommandLine& line);  ///< hidden; started by io::index_hdf5() only
 void add_man(CommandLine& line);         ///< hidden; `line` must outlive the action
 void add_plan(CommandLine& line);
+void add_predict(CommandLine& line);
 void add_shard(CommandLine& line);
 void add_train(CommandLine& line);
 void add_train_tokenizer(CommandLine& line);  ///< hidden; started by `shard` only

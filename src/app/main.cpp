@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
   trireme::app::add_verify(line);
   trireme::app::add_import(line);
   trireme::app::add_export(line);
+  trireme::app::add_predict(line);
   trireme::app::add_generate(line);
   trireme::app::add_index_hdf5(line);
   trireme::app::add_train_tokenizer(line);

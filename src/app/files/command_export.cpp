@@ -25,7 +25,7 @@
 #include "trireme/io/file_lock.hpp"
 #include "trireme/io/new_folders.hpp"
 #include "trireme/model/family.hpp"
-#include "trireme/train/generate.hpp"
+#include "trireme/train/inference/generate.hpp"
 #include "weights_option.hpp"
 
 namespace trireme::app {

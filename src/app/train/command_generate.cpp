@@ -11,7 +11,7 @@
 #include "app/files/weights_option.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/device/device.hpp"
-#include "trireme/train/generate.hpp"
+#include "trireme/train/inference/generate.hpp"
 
 namespace trireme::app {
 

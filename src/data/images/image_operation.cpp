@@ -14,6 +14,7 @@
 #include <numeric>
 
 #include "trireme/base/check.hpp"
+#include "trireme/data/images/image.hpp"
 
 namespace trireme::data {
 namespace {
@@ -324,6 +325,16 @@ void apply(const ImageOperation& operation, const RgbImage& image,
     case equalize: return replace_by_histogram(image, equalize_table);
     case hue: return adjust_hue(image, value);
   }
+}
+
+Image convert_to_gray(const Image& image) {
+  TRIREME_EXPECT(image.channels == rgb);
+  Image gray{image.height, image.width, 1, {}};
+  const auto* pixel = reinterpret_cast<const std::uint8_t*>(image.pixels.data());
+  gray.pixels.reserve(image.pixels.size() / rgb);
+  for (std::size_t i = 0; i < image.pixels.size(); i += rgb)
+    gray.pixels.push_back(static_cast<std::byte>(gray_of(pixel + i)));
+  return gray;
 }
 
 void shift_and_mirror(const RgbImage& image, std::int64_t row, std::int64_t column, bool mirror,

@@ -143,6 +143,14 @@ LabelMeaning meaning_of(const DatasetInfo& info, const std::string& key,
           info.tokenizer_digest, info.end_of_text};
 }
 
+std::vector<std::string> class_names(std::span<const LabelMeaning> sides, std::int64_t classes) {
+  for (const LabelMeaning& side : sides)
+    if (std::ssize(side.classes) == classes) return side.classes;
+  std::vector<std::string> numbers;
+  for (std::int64_t i = 0; i < classes; ++i) numbers.push_back(std::to_string(i));
+  return numbers;
+}
+
 MeaningComparison compare_meanings(const LabelMeaning& first, const LabelMeaning& second) {
   MeaningComparison whole;
   for (const auto compare : {compare_classes, compare_tokenizers, compare_ends}) {

@@ -6,6 +6,7 @@
 #include "trireme/train/run/run_state.hpp"
 
 #include <cmath>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -138,6 +139,12 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
   if (!meaning.tokenizer.empty()) info.state["tokenizer"] = meaning.tokenizer;
   if (!meaning.tokenizer_digest.empty()) info.state["tokenizer_digest"] = meaning.tokenizer_digest;
   if (meaning.end_of_text >= 0) info.state["end_of_text"] = meaning.end_of_text;
+  if (const ReplicaOptions& options = replica.options(); !options.tokens()) {
+    info.state["image_height"] = options.image[0];
+    info.state["image_width"] = options.image[1];
+    info.state["image_channels"] = options.image[2];
+    info.state["pixel_type"] = std::string(to_string(options.pixel_type));
+  }
   info.state["seed"] = seed;
   info.state["dataset"] = dataset;
   info.state["elapsed_s"] = state.elapsed_seconds;
@@ -180,6 +187,20 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
 data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& path) {
   return {path, info.classes, state_text(info, "tokenizer"), state_text(info, "tokenizer_digest"),
           value_or<std::int64_t>(info, "end_of_text", -1)};
+}
+
+std::optional<TrainedImages> trained_images_of(const checkpoint::Info& info) {
+  if (!info.state.contains("image_height")) return std::nullopt;
+  const auto extent = [&](const char* key) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    const auto value = value_or<std::int64_t>(info, key, 0);
+    validate(value >= 1 && value <= most,
+             "the checkpoint's state {} is {}, which no run can write: it must be from 1 to {}",
+             key, value, most);
+    return value;
+  };
+  return TrainedImages{{extent("image_height"), extent("image_width"), extent("image_channels")},
+                       state_text(info, "pixel_type")};
 }
 
 void restore_pending(parallel::GradientReducer& reducer, const checkpoint::Info& info) {

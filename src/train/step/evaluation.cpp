@@ -124,17 +124,6 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
   return options;
 }
 
-/// Returns the names of the classes, or their numbers; nothing for language models.
-std::vector<std::string> class_names(const ReplicaOptions& options,
-                                     const std::vector<data::LabelMeaning>& sides) {
-  if (options.tokens()) return {};
-  for (const data::LabelMeaning& side : sides)
-    if (std::ssize(side.classes) == options.classes) return side.classes;
-  std::vector<std::string> numbers;
-  for (std::int64_t i = 0; i < options.classes; ++i) numbers.push_back(std::to_string(i));
-  return numbers;
-}
-
 /// The training set, whose classes are those of the model, and the split.
 struct EvaluatedSets {
   std::string key, folder;  ///< Of the split.
@@ -209,8 +198,9 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
   EvaluationPass pass = start_pass(*loader);
   pass.sink = request.sink;
   pass.views = request.views;
-  return {evaluate(*replica, pass), class_names(options, sides), sets.split.info().samples,
-          checkpoint::combined_digest(contents.tensors)};
+  return {evaluate(*replica, pass),
+          options.tokens() ? std::vector<std::string>() : class_names(sides, options.classes),
+          sets.split.info().samples, checkpoint::combined_digest(contents.tensors)};
 }
 
 }  // namespace trireme::train

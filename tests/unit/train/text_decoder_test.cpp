@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests generation with cached keys and values (train/text_decoder.hpp): it continues a text as the
-// computation of all positions does, for each form of transformer, and takes the planned memory.
-#include "train/text_decoder.hpp"
+// Tests generation with cached keys and values (train/inference/text_decoder.hpp): it continues a
+// text as the computation of all positions does, for each form of transformer, and takes the
+// planned memory.
+#include "train/inference/text_decoder.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -102,6 +102,10 @@ int resolution_eighths(const PixelBox& box, ImageExtents smallest);
 /// does, but finds no damage behind the header.
 ImageExtents read_image_extents(std::span<const std::byte> file);
 
+/// Returns the luma of an RGB image (ITU-R 601), as Pillow's convert("L"): uint8 [height, width,
+/// 1].
+Image convert_to_gray(const Image& image);
+
 /// Returns an image as a JPEG file: `quality` 1 to 100, color at half the resolution (4:2:0), as
 /// Pillow's save(quality=quality). The image has 1 (gray) or 3 channels (RGB) and sides of at most
 /// max_encoded_side pixels.

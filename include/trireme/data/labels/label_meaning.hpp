@@ -23,6 +23,10 @@ struct LabelMeaning {
 /// Returns the meaning of the labels and tokens of the dataset that a deck key names.
 LabelMeaning meaning_of(const DatasetInfo& info, const std::string& key, const std::string& folder);
 
+/// Returns the names of classes 0 .. classes - 1, from the first side that has so many, or their
+/// numbers.
+std::vector<std::string> class_names(std::span<const LabelMeaning> sides, std::int64_t classes);
+
 struct MeaningComparison {
   std::string difference;    ///< the first one, as the text of an error; empty: none is known
   std::string not_compared;  ///< a line for the user on what one side does not say; else empty

@@ -5,7 +5,7 @@
 // generate() verifies the checkpoint, builds a replica for one sequence from the deck in the file,
 // and loads the weights. Then it repeats: logits of the next token (TextDecoder), draw a token,
 // emit text.
-#include "trireme/train/generate.hpp"
+#include "trireme/train/inference/generate.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "single_rank.hpp"
 #include "text_decoder.hpp"
 #include "train/run/restore.hpp"
 #include "trireme/base/check.hpp"
@@ -114,15 +115,10 @@ std::int32_t draw(std::span<const float> logits, std::vector<std::int32_t> order
 /// Returns the deck of a checkpoint, for one rank. Throws InputError if its model generates no
 /// text.
 deck::Deck deck_of(const checkpoint::Contents& contents, const std::string& name, Log& log) {
-  validate(!contents.info.deck.empty(), "{}: holds no deck, so its model is unknown", name);
-  deck::Deck deck = stored_deck(contents, name, log).value();
+  deck::Deck deck = single_rank_deck(contents, name, log);
   validate(family_of(deck.model).generates,
            "{}: its model is not a language model; text is generated from model.{}", name,
            model::kinds_with([](const model::Family& family) { return family.generates; }));
-  deck.batch = {.global = 1, .micro = 1};
-  deck.parallel = {};
-  // A model that was trained on a GPU also generates text where there is none.
-  deck.run.device = deck::DeviceChoice::automatic;
   return deck;
 }
 
@@ -159,11 +155,9 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   data::DatasetInfo info;
   info.vocabulary = stored_vocabulary(deck.model, contents);
   // 2. Replica options and tokens of the prompt.
-  ReplicaOptions options = make_replica_options(deck, info, {});
-  options.trains = false;
+  ReplicaOptions options = single_rank_options(deck, info);
   // float8 scales depend on the rows that are computed together, which the cache changes.
   options.float8 = false;
-  options.optimizer.ema = 0;  // The loaded weights are used as they are.
   const data::TextEncoding encoding =
       encoding_for(request, deck, options.classes, contents.info, log);
   const data::Tokenizer* const tokenizer = encoding.tokenizer.get();
@@ -173,12 +167,8 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
       plan_generation(static_cast<std::int64_t>(text.size()), request.tokens, context_length(deck));
 
   // 3. Build the replica and load the weights.
-  const parallel::Mesh mesh({}, comm::Communicator());
-  comm::Engine engine(comm::Engine::ProgressMode::polled);
-  const Device device = choose_device(deck, 0);
-  const MemoryPlan plan = Replica::measure(options, mesh.shape, 0, device.kind);
-  log.info("memory: {}", describe_memory(plan));
-  Replica replica(options, device, device.kind, plan, mesh, engine);
+  SingleRank rank(options, choose_device(deck, 0), log);
+  Replica& replica = rank.replica;
   load_weights(replica, contents, request.checkpoint, request.weights);
 
   // One token per iteration. Text is emitted once it can be decoded to whole characters.
