@@ -5,17 +5,22 @@
 #
 # 1. Installs the missing packages and builds build/release/bin/trireme.
 # 2. Makes the Fashion-MNIST dataset in data/fashion.
-# 3. Trains inputs/examples/fashion_resnet.toml on two ranks.
+# 3. Trains a deck on two ranks: inputs/examples/fashion_resnet.toml, or that which is named, as in
+#    scripts/quickstart.sh inputs/examples/fashion_vit.toml
 # 4. Prints the table of the run and the accuracy on the test set.
 #
 # An interrupted script resumes when it is started again. A finished one changes nothing. A build
 # that fails ends the script with its first error.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-deck=inputs/examples/fashion_resnet.toml
+deck=${1:-inputs/examples/fashion_resnet.toml}
 source_folder=${FASHION_MNIST:-/usr/share/datasets/fashion-mnist}
 classes="T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
 say() { echo "quickstart: $*"; }
+if [ ! -f "$deck" ]; then
+  say "$deck: no such deck; name one of $PWD/inputs/examples/fashion_*.toml" >&2
+  exit 2
+fi
 
 scripts/install_deps.sh
 # shellcheck source=scripts/environment.sh

@@ -89,7 +89,7 @@ struct ReplicaFixture {
   /// Evaluates one micro-batch.
   train::Sums evaluate(const data::MicroBatch& batch) {
     train::Sums sums;
-    replica.stage().evaluate(batch, 0);
+    replica.stage().evaluate(batch, 0, options.kept_rows != train::KeptRows::none);
     replica.stage().read_sums({&sums, 1});
     return sums;
   }

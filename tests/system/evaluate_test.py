@@ -25,6 +25,7 @@ class Evaluate(harness.Case):
         result = harness.run(*words, cwd=cls.shared)
         if result.returncode != 0:
             raise RuntimeError(result.text)
+        cls.said = result.text
         rows = harness.read_rows(cls.shared + "/run", "evaluate")
         cls.rows = {row["split"]: row for row in rows}
 
@@ -116,6 +117,39 @@ class Evaluate(harness.Case):
         titles = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}title")]
         self.assertEqual(sum(int(text.split(": ")[1]) for text in titles[1:]), 70)
         self.evaluate(*words)
+
+    def test_a_run_ends_with_the_worst_classes_of_its_last_evaluation(self):
+        found = json.loads(self.evaluate("--split", "test", "--json"))["classes"]
+        expected = sorted(found, key=lambda one: (one["accuracy"], one["f1"] or 0))
+        words = "test: accuracy of the worst classes: "
+        [line] = [one for one in self.said.splitlines() if words in one]
+        line = line.split(words)[1]
+        for one, part in zip(expected, line.split(", ")):
+            name, accuracy, *samples = part.split()
+            self.assertEqual(
+                (name, float(accuracy)), (one["name"], round(100 * one["accuracy"], 2))
+            )
+            if samples[1:]:
+                self.assertEqual(int(samples[2]), one["samples"])
+        self.assertEqual(len(line.split(", ")), len(expected))
+        # The same at other layouts, and of the validation set without a test set.
+        for ranks, more in (
+            (2, ()),
+            (4, ("--set", "parallel.pipeline=2")),
+            (2, ("--unset", "data.test")),
+        ):
+            again = harness.run(
+                *("train", "deck.toml", "--set", "run.stop=5 steps", *harness.DEVICE),
+                *("--set", "run.folder=" + self.path("again"), "--restart", "none", *more),
+                ranks=ranks,
+                cwd=self.shared,
+            )
+            self.assertEqual(again.returncode, 0, again.text)
+            self.assertEqual(again.text.count("accuracy of the worst classes"), 1)
+            if "--unset" in more:
+                self.assertIn("validation: accuracy of the worst classes: ", again.text)
+            else:
+                self.assertIn(words + line + "\n", again.text)
 
     def test_it_replaces_only_its_own_files(self):
         for name, text in (

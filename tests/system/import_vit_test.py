@@ -2,7 +2,7 @@
 """Tests the import of vision transformers under timm's names.
 
 Weights return from export with the same bits. Files of networks that a vit does not compute are
-refused, with the tensor that shows it. Where timm is installed, its models have the same loss.
+refused, with the tensor that shows it. Where timm is installed, its models have the same logits.
 """
 
 import array
@@ -16,10 +16,13 @@ import pytorch_vit_parity as models
 import safetensors_io
 
 try:
+    import h5py
     import timm
     import torch
-except ImportError:
-    timm = None
+except ImportError as error:
+    timm, MISSING = None, str(error)
+else:
+    MISSING = ""
 
 
 class ImportVit(harness.Case):
@@ -91,8 +94,8 @@ class ImportVit(harness.Case):
         )
         self.assertRegex(text, r"blocks\.2\..* is not in the deck's model")
 
-    @unittest.skipIf(timm is None, "timm is not installed")
-    def test_models_of_timm_have_the_same_loss(self):
+    @unittest.skipIf(timm is None, "no models to compare with: %s" % MISSING)
+    def test_models_of_timm_have_the_same_loss_and_logits(self):
         images.make_shards(harness.TRIREME, self.folder)
         pixels, labels = images.dataset()
         side = images.SIDE
@@ -118,7 +121,8 @@ class ImportVit(harness.Case):
                 with torch.no_grad():
                     for weight in network.parameters():
                         weight += 0.05 * torch.randn_like(weight)
-                    expected = torch.nn.functional.cross_entropy(network(x), y).item()
+                    logits = network(x)
+                    expected = torch.nn.functional.cross_entropy(logits, y).item()
                 tensors = {
                     name: (tuple(value.shape), array.array("f", value.flatten().tolist()))
                     for name, value in network.state_dict().items()
@@ -126,12 +130,16 @@ class ImportVit(harness.Case):
                 self.import_model(tensors, pool)
                 result = harness.run(
                     *("evaluate", pool + ".toml", "--checkpoint", "imported.h5", "--json"),
+                    *("--predictions", "rows.h5", "--logits", "--overwrite", "--top", "1"),
                     *("--set", "data.validation=%s/validation" % self.folder),
                     cwd=self.folder,
                 )
                 self.assertEqual(result.returncode, 0, result.text)
                 found = json.loads(result.stdout)["loss"]
                 self.assertLess(abs(found - expected) / expected, 2e-4)
+                with h5py.File(self.path("rows.h5")) as file:
+                    difference = abs(torch.from_numpy(file["logits"][()]) - logits).max().item()
+                self.assertLess(difference, 1e-4)
 
 
 if __name__ == "__main__":

@@ -283,6 +283,9 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
     options.image = {train.height, train.width, train.channels};
     options.pixel_type = train.pixel_type;
     options.classes = train.class_count;
+    // The evaluation at the end of the run counts by class.
+    if (!deck.data.validation.empty() || !deck.data.test.empty())
+      options.kept_rows = KeptRows::logits;
   }
   options.global = layout.global;
   options.micro = deck.batch.micro;

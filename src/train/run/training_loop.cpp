@@ -22,9 +22,16 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/labels/label_meaning.hpp"
+#include "trireme/train/scores/class_counts.hpp"
 #include "trireme/train/step/evaluation.hpp"
 
 namespace trireme::train {
+namespace {
+
+constexpr std::size_t worst_classes = 10;  // that the last evaluation of a run names
+
+}  // namespace
 
 TrainingLoop::TrainingLoop(const Parts& parts, const RestoredRun& restored,
                            const StartProgress& progress)
@@ -381,18 +388,38 @@ void TrainingLoop::count_for_plateau(const Metrics& metrics) {
   log_.info("step {}: {}", state_.step, detail);
 }
 
-void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
+Metrics TrainingLoop::evaluate_set(data::Loader& loader, const std::string& split, bool names_worst,
+                                   const std::function<void()>& before_error) {
   const double start = monotonic_seconds();
+  const ReplicaOptions& options = run_.replica->options();
+  EvaluationPass pass = start_pass(loader);
+  ClassCounts counts(options.tokens() ? 0 : options.classes);
+  const bool counts_classes = names_worst && !options.tokens();
+  if (counts_classes) pass.sink = [&](const EvaluatedRows& rows) { counts.add(rows); };
+  const Metrics metrics = evaluate(*run_.replica, pass, before_error);
+  recorder_.evaluation(state_, split, metrics, monotonic_seconds() - start);
+  if (counts_classes) {
+    const std::vector<ClassScore> scores = counts.gather(run_.mesh.world);
+    const data::LabelMeaning sides[] = {
+        data::meaning_of(run_.train_set.info(), "data.train", deck_.data.train), state_.meaning};
+    log_.info("{}: accuracy of the worst classes: {}", split,
+              describe_worst(scores, data::class_names(sides, options.classes), worst_classes));
+  }
+  return metrics;
+}
+
+void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   // If samples cannot be read, the state is saved with this mark, and the next start begins here.
   state_.owes_evaluation = is_due;
   // Only the evaluation at the end of the run is of the whole set.
   const bool whole = !run_.subset_loader || finished();
+  const double start = monotonic_seconds();
   const Metrics metrics =
-      evaluate(*run_.replica, whole ? *run_.validation_loader : *run_.subset_loader,
-               [this] { save_before_error(); });
-  const double seconds = monotonic_seconds() - start;
-  progress_.evaluation_seconds = std::max(progress_.evaluation_seconds, seconds);
-  recorder_.evaluation(state_, whole ? "validation" : "validation-subset", metrics, seconds);
+      evaluate_set(whole ? *run_.validation_loader : *run_.subset_loader,
+                   whole ? "validation" : "validation-subset", finished() && !run_.test_loader,
+                   [this] { save_before_error(); });
+  progress_.evaluation_seconds =
+      std::max(progress_.evaluation_seconds, monotonic_seconds() - start);
   state_.owes_evaluation = false;
   if (is_due) count_for_plateau(metrics);
   if (deck_.checkpoint.best.empty()) return;

@@ -135,6 +135,10 @@ class TrainingLoop {
   /// follows, which becomes best.h5 if it is the best. `is_due`: evaluate.every asks for it. Only
   /// such evaluations can reduce the rate: others depend on where a run was stopped.
   void evaluate_validation(bool saves, bool is_due);
+  /// Evaluates a set and records the result. `names_worst`: logs the classes of images with the
+  /// lowest accuracy, too. `before_error` as in evaluate(). Collective.
+  Metrics evaluate_set(data::Loader& loader, const std::string& split, bool names_worst,
+                       const std::function<void()>& before_error = {});
   /// Counts an evaluation for schedule.kind = "plateau".
   void count_for_plateau(const Metrics& metrics);
   std::string checkpoint_folder() const { return run_.folder().checkpoints(); }

@@ -64,9 +64,7 @@ void TrainingLoop::finish_run() {
   write_checkpoint(true);
   if (run_.test_loader &&
       !has_recorded_evaluation(run_.mesh.world, deck_.run.folder, state_.step, "test")) {
-    const double start = monotonic_seconds();
-    const Metrics metrics = evaluate(*run_.replica, *run_.test_loader);
-    recorder_.evaluation(state_, "test", metrics, monotonic_seconds() - start);
+    evaluate_set(*run_.test_loader, "test", true);
   }
 }
 

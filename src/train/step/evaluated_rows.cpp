@@ -26,7 +26,7 @@ std::vector<float> mirrored_logits(Replica& replica, data::MicroBatch batch, int
   const std::vector<ops::ImageTransform> mirror(static_cast<std::size_t>(replica.options().micro),
                                                 ops::ImageTransform{.flip = 1});
   batch.transforms = mirror.data();
-  replica.stage().evaluate(batch, number);
+  replica.stage().evaluate(batch, number, true);
   std::vector<float> logits(static_cast<std::size_t>(replica.stage().row_values()));
   replica.stage().read_rows(logits);
   synchronize(replica.context().stream());  // Every stage may still read the transforms.

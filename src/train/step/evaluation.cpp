@@ -61,7 +61,7 @@ Metrics evaluate(Replica& replica, const EvaluationPass& batches,
         std::vector<float> mirrored;
         if (batches.views == ImageViews::with_mirror_image)
           mirrored = mirrored_logits(replica, batch, entry);
-        replica.stage().evaluate(batch, entry);
+        replica.stage().evaluate(batch, entry, batches.sink != nullptr);
         if (batches.sink) pass_rows(replica, batch, batches.sink, mirrored);
       }
       replica.stage().read_sums(some);
@@ -111,7 +111,9 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
         .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = make_replica_options(deck, train, {});
   options.trains = false;
-  if (keeps_rows) options.kept_rows = options.tokens() ? KeptRows::losses : KeptRows::logits;
+  options.kept_rows = !keeps_rows        ? KeptRows::none
+                      : options.tokens() ? KeptRows::losses
+                                         : KeptRows::logits;
   options.optimizer.ema = 0;  // The loaded weights are evaluated as they are.
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;

@@ -299,7 +299,7 @@ void PipelineStage::backward(const parallel::PipelineAction& action) {
   if (!here.first()) send_copy(dx, here.number(), false, action.micro_batch);
 }
 
-void PipelineStage::evaluate(const data::MicroBatch& batch, int number) {
+void PipelineStage::evaluate(const data::MicroBatch& batch, int number, bool keeps_rows) {
   TRIREME_EXPECT(number < max_unread_micro_batches);
   uploader_->upload(resources_.context.stream(), batch, number);
   for (const std::unique_ptr<ModelChunk>& here : chunks_) {
@@ -319,9 +319,10 @@ void PipelineStage::evaluate(const data::MicroBatch& batch, int number) {
     store_.acquire(resources_.context, here->end(), -1);
     pass.enter_block();
     model::LossSettings plain_cross_entropy{.label_smoothing = 0, .gradient_scale = 0};
-    (resources_.options.kept_rows == KeptRows::logits ? plain_cross_entropy.logits
-                                                      : plain_cross_entropy.statistics) =
-        kept_rows_;
+    if (keeps_rows)
+      (resources_.options.kept_rows == KeptRows::logits ? plain_cross_entropy.logits
+                                                        : plain_cross_entropy.statistics) =
+          kept_rows_;
     resources_.model.head().loss(pass, y, uploader_->retained(number).labels, plain_cross_entropy,
                                  sums_of(number));
   }

@@ -107,7 +107,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     rehearse_generation(stage, *options.generation, options.context());
   } else {
     update.swap_ema();
-    stage.evaluate(batch, 0);
+    stage.evaluate(batch, 0, true);
     update.swap_ema();
   }
   return replica.peaks();

@@ -12,6 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "trireme/train/scores/class_counts.hpp"
+
 namespace trireme::train {
 namespace {
 
@@ -130,6 +132,36 @@ TEST(CalibrationError, BinsAreClosedAbove) {
   results[3].probability = 1;
   EXPECT_NEAR(calibration_error(results), ((1 - 0.35) + 0.25 + 0) / 4, 1e-12);
   EXPECT_THAT(calibration_error({}), IsNan());
+}
+
+TEST(ClassCounts, AreThoseOfTheConfusion) {
+  // Three classes; the last sample is a tie, which the lower class wins.
+  const std::vector<float> logits{2, 1, 0, 0, 1, 2, 5, 1, 1, 3, 3, 0};
+  const std::vector<std::int32_t> labels{0, 2, 1, 1};
+  const std::vector<std::int64_t> samples{0, 1, 2, 3};
+  ClassCounts counts(3);
+  counts.add({.samples = samples, .labels = labels, .classes = 3, .logits = logits, .losses = {}});
+  const std::vector<ClassScore> found = counts.gather(comm::Communicator()),
+                                expected = class_scores(
+                                    confusion_of(results_of({{0, 0}, {2, 2}, {1, 0}, {1, 0}})), 3);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].label, expected[i].label);
+    EXPECT_EQ(found[i].samples, expected[i].samples);
+    EXPECT_EQ(found[i].predicted, expected[i].predicted);
+    EXPECT_EQ(found[i].correct, expected[i].correct);
+  }
+}
+
+TEST(ClassCounts, WorstClassesAreNamedWithTheirSamplesWhereTheseChange) {
+  const std::vector<ClassScore> scores{{.label = 0, .samples = 4, .correct = 4},
+                                       {.label = 1, .samples = 4, .correct = 1},
+                                       {.label = 2},
+                                       {.label = 3, .samples = 1, .correct = 0}};
+  const std::vector<std::string> names{"ape", "bee", "cow", "d\nog"};
+  EXPECT_EQ(describe_worst(scores, names, 10),
+            "d\\x0Aog 0.00 % of 1 sample, bee 25.00 % of 4 samples, ape 100.00 %");
+  EXPECT_EQ(describe_worst(scores, names, 1), "d\\x0Aog 0.00 % of 1 sample");
 }
 
 }  // namespace

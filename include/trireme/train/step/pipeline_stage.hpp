@@ -78,12 +78,14 @@ class PipelineStage {
   static constexpr int max_unread_micro_batches = 64;
   /// Enqueues forward in evaluation mode; the loss is the plain cross-entropy, without label
   /// smoothing. The last stage stores the sums over valid rows as entry
-  /// `number` (< max_unread_micro_batches). All stages call it.
-  void evaluate(const data::MicroBatch& batch, int number);
+  /// `number` (< max_unread_micro_batches). `keeps_rows`: read_rows() will be called; needs
+  /// ReplicaOptions::kept_rows. All stages call it.
+  void evaluate(const data::MicroBatch& batch, int number, bool keeps_rows);
   /// Waits for the device and reads the sums of the first micro-batches of the step or evaluation.
   /// Writes nothing on ranks outside the last stage.
   void read_sums(std::span<Sums> sums) const;
-  /// Waits for the device and reads what ReplicaOptions::kept_rows names of the latest evaluation:
+  /// Waits for the device and reads what ReplicaOptions::kept_rows names of the latest evaluation
+  /// with `keeps_rows`:
   /// logits [micro, classes], or statistics [labels, 4] (ops::softmax_statistics). Writes nothing
   /// on ranks outside the last stage.
   void read_rows(std::span<float> rows) const;

@@ -64,8 +64,8 @@ struct ReplicaOptions {
   bool graphs = true;
   /// False: forward only (evaluate): no gradients, optimizer state or saved activations.
   bool trains = true;
-  /// Results that PipelineStage::read_rows() returns. Image models have logits, language models
-  /// losses.
+  /// Results for which memory is planned, and which PipelineStage::read_rows() returns. Image
+  /// models have logits, language models losses.
   KeptRows kept_rows = KeptRows::none;
   /// Calls of PipelineStage::logits(), for text generation with one sequence.
   struct Generation {
