@@ -61,7 +61,7 @@ void softmax_gradient_step(const Attention& a, const BackwardScratch<Products>& 
                            const TilePair& pair) {
   const float scale = log2_e * score_scale(a);
   const Vector hidden = broadcast(-std::numeric_limits<float>::infinity());
-  for (int q = 0; q < tile; q += lanes) {
+  for (int q = 0; q < whole_strips<Products>(pair.queries); q += lanes) {
     const Vector offset = load(queries.log_sum + q) * log2_e, delta = load(queries.delta + q);
     for (int k = 0, end = key_end<Products>(pair, q); k < end; k += 2) {
       Vector p[2], ds[2];
@@ -133,7 +133,7 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
     float *const dk = scratch.dk + j * tile * width, *const dv = scratch.dv + j * tile * width;
     for (std::int64_t i = first_query_tile(a, first_tile, j); i < end_tile; ++i) {
       const auto& queries = scratch.queries[i - first_tile];
-      const TilePair pair{is_causal(a) && i == j, keys.count};
+      const TilePair pair{is_causal(a) && i == j, keys.count, rows(columns.q, i).count};
       scratch.dropout.draw(a, sequence, head, i * tile, j * tile);
       compute_scores<Products>(pair, scratch.k, queries.q_transposed, width, scratch.scores);
       for_each_strip<Products>(pair, [&](const Strip& s) {

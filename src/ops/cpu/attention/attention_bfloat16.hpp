@@ -105,19 +105,19 @@ struct Bfloat16Products {
                      float* to) {
     Unit::template multiply<false>(k + s.begin * width, width, q_transposed + 2 * s.begin_query,
                                    pair_row, to + s.begin * tile + s.begin_query, tile,
-                                   s.end - s.begin, tile - s.begin_query, width);
+                                   s.end - s.begin, s.queries(), width);
   }
   static void sum_over_keys(const Element* v_transposed, const Element* p, int width,
                             const Strip& s, float* to) {
-    Unit::template multiply<true>(
-        v_transposed + s.begin, tile, p + s.begin / 2 * pair_row + 2 * s.begin_query, pair_row,
-        to + s.begin_query, tile, width, tile - s.begin_query, s.end - s.begin);
+    Unit::template multiply<true>(v_transposed + s.begin, tile,
+                                  p + s.begin / 2 * pair_row + 2 * s.begin_query, pair_row,
+                                  to + s.begin_query, tile, width, s.queries(), s.end - s.begin);
   }
   static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s,
                                float* to) {
     Unit::template multiply<true>(p + s.begin * tile + s.begin_query, tile,
                                   x + s.begin_query * width, 2 * width, to + s.begin * width, width,
-                                  s.end - s.begin, width, tile - s.begin_query);
+                                  s.end - s.begin, width, s.queries());
   }
 
  private:

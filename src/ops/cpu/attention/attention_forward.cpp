@@ -69,7 +69,7 @@ void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch,
                   int width) {
   const float scale = log2_e * score_scale(a);
   const Vector hidden = broadcast(-std::numeric_limits<float>::infinity());
-  for (int q = 0; q < tile; q += lanes) {
+  for (int q = 0; q < whole_strips<Products>(pair.queries); q += lanes) {
     const int end = key_end<Products>(pair, q);
     const float* s = scratch.scores + q;
     // 1. New maximum of each query.
@@ -128,7 +128,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
                                    scratch.operand);
     for (std::int64_t i = first_query_tile(a, first_tile, j); i < end_tile; ++i) {
       const auto& queries = scratch.queries[i - first_tile];
-      const TilePair pair{is_causal(a) && i == j, keys.count};
+      const TilePair pair{is_causal(a) && i == j, keys.count, rows(columns.q, i).count};
       scratch.dropout.draw(a, sequence, head, i * tile, j * tile);
       compute_scores<Products>(pair, scratch.k, queries.q_transposed, width, scratch.scores);
       softmax_step(a, scratch, queries, pair, width);
@@ -146,7 +146,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
     float* const log_sum = t.log_sum + (sequence * a.heads + head) * a.context + i * tile;
     for (int q = 0; q < out.count; ++q)
       log_sum[q] = queries.maximum[q] * scale + std::log(queries.sum[q]);
-    for (int q = 0; q < tile; q += lanes) {
+    for (int q = 0; q < out.count; q += lanes) {
       const Vector inverse = 1.0f / load(queries.sum + q);
       for (int c = 0; c < width; ++c)
         store(queries.out_transposed + c * tile + q,

@@ -29,15 +29,16 @@ namespace trireme::ops::cpu {
 constexpr int tile = 64;  ///< number of queries, and of keys, in a tile
 constexpr float log2_e = 1.44269504f;
 
-/// Keys [begin, end) of a tile that only the queries [begin_query, tile) of the other tile see. Off
-/// the diagonal: all keys and all queries. On the diagonal, strips form stairs:
+/// Keys [begin, end) of a tile that only the queries [begin_query, end_query) of the other tile
+/// see. Off the diagonal: all keys and all queries. On the diagonal, strips form stairs:
 ///
 ///            queries ->
 ///   keys     # # # #      strip 0: begin_query 0
 ///    |         # # #      strip 1: begin_query 16
 ///    v           # #      strip 2 ...
 struct Strip {
-  int begin = 0, end = 0, begin_query = 0;
+  int begin = 0, end = 0, begin_query = 0, end_query = tile;
+  int queries() const { return end_query - begin_query; }
 };
 
 /// One step of a sum: a lane adds one product of float32 numbers. PairStep has the same interface.
@@ -92,12 +93,12 @@ inline void multiply_block(LeftMatrix<typename Step::Element> a,
     for (int v = 0; v < vectors; ++v) store(c + r * c_stride + v * lanes, sum[r][v]);
 }
 
-/// The same for any number of rows. Sums use 24 of 32 vector registers (8 of 16).
+/// The same for any number of rows. Sums use 24 of 32 vector registers (12 of 16).
 template <class Step, int vectors, bool add>
 inline void multiply_panel(LeftMatrix<typename Step::Element> a,
                            RightMatrix<typename Step::Element> b, float* c, std::int64_t c_stride,
                            int rows, int steps) {
-  constexpr int sums = vector_bytes == 32 ? 8 : 24, max_rows = sums / vectors;
+  constexpr int sums = vector_bytes == 64 ? 24 : 12, max_rows = sums / vectors;
   const auto blocks = [&]<int count>(std::integral_constant<int, count>) {
     for (; rows >= count; rows -= count, a.data += count * a.row_stride, c += count * c_stride) {
       multiply_block<Step, count, vectors, add>(a, b, c, c_stride, steps);
@@ -150,45 +151,38 @@ void widen(const RowsView<T>& rows, int padded, float* to) {
   }
 }
 
-/// Transposes a block of 16 x 16 words of 4 bytes, in registers if a vector has 16 lanes. For each
-/// `step`, rows i and i + step swap their off-diagonal blocks of that size.
+/// Transposes a block of lanes x lanes words of 4 bytes in registers. For each `step`, rows i and i
+/// + step swap their off-diagonal blocks of that size.
 inline void transpose_block(const std::byte* x, std::int64_t stride, std::byte* to,
                             std::int64_t to_stride) {
-  if constexpr (lanes == 16) {
-    WordVector row[16];
+  WordVector row[lanes];
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) row[i] = load<WordVector>(x + i * stride);
+  for (int i = 0; i < lanes; ++i) row[i] = load<WordVector>(x + i * stride);
 #pragma GCC unroll 4
-    for (int step = 1; step < 16; step *= 2) {
-      WordVector early{}, late{};
-      for (int lane = 0; lane < lanes; ++lane) {
-        early[lane] = lane & step ? 16 + lane - step : lane;
-        late[lane] = lane & step ? 16 + lane : lane + step;
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) {
-        if ((i & step) != 0) continue;
-        const WordVector upper = row[i], lower = row[i + step];
-        row[i] = __builtin_shuffle(upper, lower, early);
-        row[i + step] = __builtin_shuffle(upper, lower, late);
-      }
+  for (int step = 1; step < lanes; step *= 2) {
+    WordVector early{}, late{};
+    for (int lane = 0; lane < lanes; ++lane) {
+      early[lane] = lane & step ? lanes + lane - step : lane;
+      late[lane] = lane & step ? lanes + lane : lane + step;
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) store(to + i * to_stride, row[i]);
-  } else {
-    for (int i = 0; i < 16; ++i) {
-      for (int lane = 0; lane < 16; ++lane)
-        std::memcpy(to + i * to_stride + lane * 4, x + lane * stride + i * 4, 4);
+    for (int i = 0; i < lanes; ++i) {
+      if ((i & step) != 0) continue;
+      const WordVector upper = row[i], lower = row[i + step];
+      row[i] = __builtin_shuffle(upper, lower, early);
+      row[i + step] = __builtin_shuffle(upper, lower, late);
     }
   }
+#pragma GCC unroll 16
+  for (int i = 0; i < lanes; ++i) store(to + i * to_stride, row[i]);
 }
 
 /// Writes `to` [columns, rows] = x^T of words of 4 bytes (a number, or a pair of smaller ones).
 /// Both extents are multiples of 16.
 template <class E>
 void transpose(const E* x, int rows, int columns, E* to) {
-  for (int r = 0; r < rows; r += 16) {
-    for (int c = 0; c < columns; c += 16) {
+  for (int r = 0; r < rows; r += lanes) {
+    for (int c = 0; c < columns; c += lanes) {
       transpose_block(reinterpret_cast<const std::byte*>(x) + (r * columns + c) * 4, columns * 4,
                       reinterpret_cast<std::byte*>(to) + (c * rows + r) * 4, rows * 4);
     }
@@ -244,21 +238,21 @@ struct FloatProducts {
                      float* to) {
     multiply<FloatStep, false>(
         {k + s.begin * width, width, 1}, {q_transposed + s.begin_query, tile},
-        to + s.begin * tile + s.begin_query, tile, s.end - s.begin, tile - s.begin_query, width);
+        to + s.begin * tile + s.begin_query, tile, s.end - s.begin, s.queries(), width);
   }
   /// Adds v^T p to `to` [width, tile queries], summed over the strip's keys.
   static void sum_over_keys(const Element* v_transposed, const Element* p, int width,
                             const Strip& s, float* to) {
     multiply<FloatStep, true>({v_transposed + s.begin * width, 1, width},
                               {p + s.begin * tile + s.begin_query, tile}, to + s.begin_query, tile,
-                              width, tile - s.begin_query, s.end - s.begin);
+                              width, s.queries(), s.end - s.begin);
   }
   /// Adds p x to `to` [tile keys, width], summed over the strip's queries.
   static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s,
                                float* to) {
     multiply<FloatStep, true>({p + s.begin * tile + s.begin_query, tile, 1},
                               {x + s.begin_query * width, width}, to + s.begin * width, width,
-                              s.end - s.begin, width, tile - s.begin_query);
+                              s.end - s.begin, width, s.queries());
   }
 };
 

@@ -74,6 +74,7 @@ struct ColumnOffsets {
 struct TilePair {
   bool diagonal;  ///< a query sees the keys up to its own position; else all
   int keys;       ///< the further ones are padding
+  int queries;    ///< as keys
 };
 
 /// Returns the key tiles that a block of query tiles sees.
@@ -86,19 +87,20 @@ inline std::int64_t first_query_tile(const Attention& a, std::int64_t first_tile
   return is_causal(a) ? std::max(first_tile, j) : first_tile;
 }
 
-/// Returns the number of keys, rounded up to whole strips.
+/// Returns the number of keys, or of queries, rounded up to whole strips of keys.
 template <class Products>
-int whole_strips(int keys) {
-  return (keys + Products::strip_keys - 1) / Products::strip_keys * Products::strip_keys;
+int whole_strips(int rows) {
+  return (rows + Products::strip_keys - 1) / Products::strip_keys * Products::strip_keys;
 }
 
 /// Calls visit(strip) for a pair of tiles: once with all keys, or, on the diagonal, once for each
 /// strip of keys that some queries see.
 template <class Products, class Visit>
 void for_each_strip(const TilePair& pair, const Visit& visit) {
-  if (!pair.diagonal) return visit(Strip{0, whole_strips<Products>(pair.keys), 0});
+  const int end_query = whole_strips<Products>(pair.queries);
+  if (!pair.diagonal) return visit(Strip{0, whole_strips<Products>(pair.keys), 0, end_query});
   for (int k = 0; k < pair.keys; k += Products::strip_keys)
-    visit(Strip{k, k + Products::strip_keys, k});
+    visit(Strip{k, k + Products::strip_keys, k, end_query});
 }
 
 /// Returns the end of the keys that the queries [q, q + lanes) of a tile pair compute with: all
