@@ -233,15 +233,77 @@ class Predict(harness.Case):
         self.assertIn("language model", text)
         self.assertIn("missing", self.predict("missing.h5", "a.jpg", expect=2))
 
+    def copy_of(self, run, path, state=(), deck=None):
+        """Writes the tensors and the deck of a checkpoint with other attributes of /state."""
+        with h5py.File(os.path.join(self.shared, run)) as source, h5py.File(path, "w") as file:
+            for name in ("model", "buffers", "ema", "classes"):
+                if name in source:
+                    source.copy(name, file)
+            for name, value in source.attrs.items():
+                file.attrs[name] = value
+            if deck:
+                file.attrs["deck"] = deck(file.attrs["deck"])
+            if state:
+                file.create_group("state").attrs.update(state)
+
+    def test_what_no_run_writes_is_refused(self):
+        path, photo = self.away("odd.h5"), os.path.join(self.shared, self.photos()[0])
+        sizes = {"image_height": 32, "image_width": 32, "image_channels": 3, "pixel_bits": 8}
+        for change in (
+            *({"image_height": one} for one in (0, -1, 1 << 40, "32", 31.5)),
+            *({"image_width": one} for one in (0, 64)),
+            *({"image_channels": one} for one in (0, 1, 2, 4)),
+            *({"pixel_bits": one} for one in (16, 0, "8")),
+        ):
+            self.copy_of(COLOR, path, {**sizes, **change})
+            self.assertIn("odd.h5", self.predict(path, photo, expect=2), change)
+        for before, after, place in (
+            ("crop = 32", "crop = 40", "data.augment.evaluate"),
+            (", 0.3]", "]", "data.augment.normalize"),
+            ("patch = 8", "patch = 7", "model.patch"),
+        ):
+            self.copy_of(COLOR, path, sizes, lambda text: text.replace(before, after))
+            self.assertIn(place, self.predict(path, photo, expect=2))
+        self.copy_of(COLOR, path, sizes)
+        self.predict(path, photo)
+
+    def test_a_model_of_wide_images(self):
+        photos = [os.path.join(self.shared, one) for one in self.photos()]
+        words = ("folder", self.shared + "/files", "--out", "wide", "--resize", "16x32")
+        made = harness.run("shard", *words, "--encode", "raw", cwd=self.folder)
+        self.assertEqual(made.returncode, 0, made.text)
+        text = VIT.replace('"photos"', '"wide"').replace("random_resized_crop = { size = 32 }", "")
+        self.write_deck(text.replace("evaluate = { resize = 40, crop = 32 }", ""))
+        self.train(*harness.DEVICE)
+        run = self.path(COLOR)
+        found = json.loads(self.predict(run, *photos, "--json", "--resize"))
+        name = self.path("wide.h5")
+        words = ("evaluate", "deck.toml", "--checkpoint", run, "--predictions", name)
+        result = harness.run(*words, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        with h5py.File(name) as file:
+            for image, row in zip(found["images"], file["top_probability"][()]):
+                probabilities = [one["probability"] for one in image["classes"]]
+                numpy.testing.assert_allclose(probabilities, row, atol=1e-6)
+        # 2 x 4 patches are as many as 1 x 8: the positions must not be taken for those.
+        words = ("folder", self.shared + "/files", "--out", "wider", "--resize", "8x64")
+        made = harness.run("shard", *words, "--encode", "raw", cwd=self.folder)
+        self.assertEqual(made.returncode, 0, made.text)
+        other = ("--set", "data.train=wider", "--set", "data.validation=wider")
+        words = ("evaluate", "deck.toml", "--checkpoint", run, *other)
+        result = harness.run(*words, cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn("16 x 32", result.text)
+        result = self.train(
+            *(*other, "--restart", run, "--weights-only", "--set", "run.folder=other"),
+            *harness.DEVICE,
+        )
+        self.assertIn("pos_embed is interpolated from 2 x 4 to 1 x 8 positions", result.text)
+
     def test_a_checkpoint_that_names_no_size_takes_that_of_the_training_set_or_of_the_crop(self):
         for run, files in ((GRAY, self.gray_files()), (COLOR, self.photos()[:2])):
             path = self.away("old.h5")
-            with h5py.File(os.path.join(self.shared, run)) as source, h5py.File(path, "w") as file:
-                for name in ("model", "buffers", "ema", "classes"):
-                    if name in source:
-                        source.copy(name, file)
-                for name, value in source.attrs.items():
-                    file.attrs[name] = value
+            self.copy_of(run, path)
             files = [os.path.join(self.shared, one) for one in files]
             expected = json.loads(self.predict(run, *files, "--json"))["images"]
             found = json.loads(self.predict(path, *files, "--json"))["images"]

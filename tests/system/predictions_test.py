@@ -190,6 +190,15 @@ class Predictions(harness.Case):
             text = self.evaluate(IMAGES, "--predictions", name, "--overwrite", expect=2)
             self.assertIn("exists and is no HDF5 file", text)
 
+    def test_only_predictions_are_replaced(self):
+        for name in (IMAGES[1], "test/shard_00000.h5"):
+            with open(os.path.join(self.shared, name), "rb") as file:
+                before = file.read()
+            words = ("--predictions", name, "--overwrite")
+            self.assertIn("so it is not replaced", self.evaluate(IMAGES, *words, expect=2))
+            with open(os.path.join(self.shared, name), "rb") as file:
+                self.assertEqual(file.read(), before)
+
     def test_wrong_options_are_refused(self):
         for run, words, message in (
             (IMAGES, ("--logits",), "--logits is about the file of --predictions"),

@@ -22,12 +22,6 @@ namespace trireme::model {
 // Larger than any model in use, and small enough that products of extents cannot overflow.
 inline constexpr double max_layers = 1024, max_width = 65536, max_length = 1 << 20;
 
-/// The sizes of a model that a run takes from its data, and an import from the file of weights.
-struct FileSizes {
-  Shape input;
-  std::int64_t classes = 0;
-};
-
 /// An extent of a model, with its key or a description for messages.
 using Extent = std::pair<const char*, std::int64_t>;
 
@@ -123,9 +117,12 @@ struct Family {
   TransformersConfig (*transformers_config)(const ModelOptions&, std::int64_t vocabulary) = nullptr;
   /// Returns a remark on weights whose matrices are [out, in] in the file; empty: none.
   std::string_view (*linear_order_remark)(const ModelOptions&) = NoAnswer();
-  /// Returns the shape of a batch of one sample, and the number of classes, from the tensors of a
-  /// file with the names of docs/reference/tensor_names.md.
-  FileSizes (*sizes_in)(const ModelOptions&, const ShapeInFile&);
+  /// Returns the number of classes from the tensors of a file with the names of
+  /// docs/reference/tensor_names.md.
+  std::int64_t (*classes_in)(const ModelOptions&, const ShapeInFile&);
+  /// Returns the shape of a batch of one sample from these tensors; extents on which no tensor
+  /// depends are any that the model takes. Throws InputError if the tensors do not tell it.
+  Shape (*input_in)(const ModelOptions&, const ShapeInFile&);
   /// Returns the blocks and the head. Arguments as for Model, whose rules have been checked.
   ModelParts (*make)(const ModelOptions&, const Shape& input, std::int64_t classes,
                      const TensorPlacement&);

@@ -151,16 +151,17 @@ ExitCode import_command(const ImportOptions& options) {
   const auto config = compare_with_config(weights, deck);
   const model::Family& family = family_of(deck.model);
   refuse_foreign(weights, family);
-  const model::FileSizes ends =
-      family.sizes_in(deck.model, [&](const std::vector<std::string>& names, int rank) -> Shape {
-        return shape_in(weights, names, rank);
-      });
-  validate(!config || config->vocabulary == ends.classes,
+  const model::ShapeInFile shape_of = [&](const std::vector<std::string>& names, int rank) {
+    return shape_in(weights, names, rank);
+  };
+  const std::int64_t classes = family.classes_in(deck.model, shape_of);
+  const Shape input = family.input_in(deck.model, shape_of);
+  validate(!config || config->vocabulary == classes,
            "{}: its embedding has {} rows, but vocab_size = {} in the config.json beside it",
-           options.source, ends.classes, config ? config->vocabulary : 0);
+           options.source, classes, config ? config->vocabulary : 0);
   model::ModelOptions model_options = deck.model;
-  family.set_vocabulary(model_options, ends.classes);
-  const model::Model model(model_options, ends.input, ends.classes);
+  family.set_vocabulary(model_options, classes);
+  const model::Model model(model_options, input, classes);
   checkpoint::Info info;
   info.deck = deck::write(deck);
   info.written_by = train::to_line(train::software_versions());
@@ -170,7 +171,7 @@ ExitCode import_command(const ImportOptions& options) {
   if (order == checkpoint::FileMatrixOrder::linear && !remark.empty()) fmt::print("{}\n", remark);
   fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n",
              options.checkpoint, model.parameters().entries().size(), model.weight_count(),
-             ends.classes);
+             classes);
   return ExitCode::done;
 }
 

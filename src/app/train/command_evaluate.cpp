@@ -4,8 +4,9 @@
 //
 // Order: read the deck and check the options; evaluate (train::evaluate_checkpoint), which passes
 // the results of single samples to this file; gather the results of all ranks; rank 0 computes
-// scores of classes from them, prints and writes files.
+// scores of classes from them and prints them; files are written.
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -168,24 +169,29 @@ void write_worst(const EvaluateOptions& options, const deck::Deck& deck, const I
                                          set, scores.worst, names));
 }
 
-/// Prints the results and writes the files. Called by rank 0.
-void report(const EvaluateOptions& options, const train::CheckpointEvaluation& found,
-            const std::optional<ImageScores>& scores, const deck::Deck& deck) {
-  const model::ModelOptions& model = deck.model;
-  if (!options.worst.empty()) write_worst(options, deck, *scores, found.classes);
+/// Prints the results. Called by rank 0.
+void print_results(const EvaluateOptions& options, const train::CheckpointEvaluation& found,
+                   const std::optional<ImageScores>& scores, const model::ModelOptions& model) {
+  if (options.json) {
+    fmt::print("{}\n", to_json(options, found, scores, model));
+  } else {
+    if (scores)
+      fmt::print("{}calibration error {:.3f} % ({} bins)\n",
+                 class_table(scores->classes, found.classes), 100 * scores->calibration_error,
+                 train::calibration_bins);
+    fmt::print("{}: {}\n", options.split, describe(found.metrics, takes_tokens(model)));
+  }
+  std::fflush(stdout);
+}
+
+/// Writes the files of --confusion and --worst. Called by rank 0.
+void write_pictures(const EvaluateOptions& options, const train::CheckpointEvaluation& found,
+                    const ImageScores& scores, const deck::Deck& deck) {
   if (!options.confusion.empty())
     write_confusion(options.confusion,
                     fmt::format("Confusion of {} on {}", options.checkpoint, options.split),
-                    scores->confusion, found.classes);
-  if (options.json) {
-    fmt::print("{}\n", to_json(options, found, scores, model));
-    return;
-  }
-  if (scores)
-    fmt::print("{}calibration error {:.3f} % ({} bins)\n",
-               class_table(scores->classes, found.classes), 100 * scores->calibration_error,
-               train::calibration_bins);
-  fmt::print("{}: {}\n", options.split, describe(found.metrics, takes_tokens(model)));
+                    scores.confusion, found.classes);
+  if (!options.worst.empty()) write_worst(options, deck, scores, found.classes);
 }
 
 ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std::string>& given) {
@@ -213,16 +219,19 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
         options.flips ? train::ImageViews::with_mirror_image : train::ImageViews::plain};
     train::CheckpointEvaluation found = with_deck_locations(
         deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
-    // 3. Files, scores and reports.
+    // 3. Scores and files. The results are printed first: a file may fail.
     std::vector<train::SampleResult> all;
     if (!tokens) all = train::gather_results(world, mine.images);
-    if (!options.predictions.empty()) write_predictions_file(world, options, deck, found, mine);
+    std::optional<ImageScores> scores;
     comm::together(world, [&] {
       if (world.rank() != 0) return;
-      std::optional<ImageScores> scores;
       if (!tokens) scores = image_scores(all, std::ssize(found.classes), options.worst_count);
       if (options.flips) found.metrics = train::metrics_of(all);
-      report(options, found, scores, deck);
+      print_results(options, found, scores, deck.model);
+    });
+    if (!options.predictions.empty()) write_predictions_file(world, options, deck, found, mine);
+    comm::together(world, [&] {
+      if (scores) write_pictures(options, found, *scores, deck);
     });
     return ExitCode::done;
   });

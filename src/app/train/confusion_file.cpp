@@ -31,9 +31,10 @@ std::string draw_matrix(const std::string& title, const train::Confusion& confus
                        .names = names,
                        .cells = {}};
   for (const auto& [pair, samples] : confusion)
-    map.cells.push_back({.row = static_cast<std::size_t>(pair.first),
-                         .column = static_cast<std::size_t>(pair.second),
-                         .count = samples});
+    if (pair.second >= 0)
+      map.cells.push_back({.row = static_cast<std::size_t>(pair.first),
+                           .column = static_cast<std::size_t>(pair.second),
+                           .count = samples});
   return monitor::to_svg(map);
 }
 
@@ -77,6 +78,7 @@ std::string confusion_csv(const train::Confusion& confusion,
   auto next = confusion.begin();  // Pairs are in the order of rows and columns.
   for (std::size_t label = 0; label < names.size(); ++label) {
     text += csv_cell(names[label]);
+    if (next != confusion.end() && next->first.second < 0) ++next;  // no class was predicted
     for (std::size_t predicted = 0; predicted < names.size(); ++predicted) {
       const std::pair pair(static_cast<std::int32_t>(label), static_cast<std::int32_t>(predicted));
       const bool is_next = next != confusion.end() && next->first == pair;

@@ -17,9 +17,12 @@
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5/hdf5.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
 
 namespace trireme::app {
 namespace {
+
+constexpr const char* predictions_format = "trireme-predictions";
 
 using io::Hdf5Number;
 
@@ -51,7 +54,7 @@ std::vector<Column> columns_of(const PredictionsInfo& info, const train::Predict
 
 /// Creates datasets and attributes. Called by rank 0.
 void lay_out(io::Hdf5File& file, const PredictionsInfo& info, const std::vector<Column>& columns) {
-  file.write_attribute("/", "format", std::string("trireme-predictions"));
+  file.write_attribute("/", "format", std::string(predictions_format));
   file.write_attribute("/", "version", std::int64_t{1});
   file.write_attribute("/", "checkpoint", info.checkpoint);
   file.write_attribute("/", "checkpoint_digest", fmt::format("{:016x}", info.checkpoint_digest));
@@ -104,6 +107,13 @@ void validate_predictions_file(const std::string& path, bool overwrites) {
   validate(overwrites || !std::filesystem::is_regular_file(path, ignored),
            "{} {}: exists; name another file, or add --overwrite to replace it", option, path);
   validate_output(option, path, OutputForm::hdf5);
+  if (!std::filesystem::is_regular_file(path, ignored) || std::filesystem::file_size(path) == 0)
+    return;
+  const io::Hdf5Index file = io::index_hdf5(path);
+  validate(file.has_attribute("/", "format") &&
+               file.attribute_string("/", "format") == predictions_format,
+           "{} {}: exists and holds no predictions, so it is not replaced; name another file",
+           option, path);
 }
 
 void write_predictions(const comm::Communicator& world, const std::string& path,

@@ -58,8 +58,9 @@ std::string draw_worst(const std::string& title, const data::Dataset& dataset,
     sheet.tiles.push_back(
         {png_of(dataset, result.sample),
          {"true: " + names[static_cast<std::size_t>(result.label)],
-          fmt::format("{:.1f} % {}", 100 * result.probability,
-                      names[static_cast<std::size_t>(result.predicted)]),
+          result.predicted < 0 ? "no class: NaN"
+                               : fmt::format("{:.1f} % {}", 100 * result.probability,
+                                             names[static_cast<std::size_t>(result.predicted)]),
           fmt::format("loss {:.3f}", result.loss), fmt::format("sample {}", result.sample)}});
   return monitor::to_svg(sheet);
 }

@@ -130,11 +130,15 @@ extern constinit const Family mlp_family{
     .defaults = [] { return std::any(MlpOptions()); },
     .visit = visit_mlp,
     .describe = [](const ModelOptions&) { return std::string("mlp"); },
-    .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
-      const std::string last =
-          fmt::format("layers.{}.weight", options.as<MlpOptions>().widths.size());
-      return {{1, 1, 1, shape_of({"layers.0.weight"}, 2)[1]}, shape_of({last}, 2)[0]};
-    },
+    .classes_in =
+        [](const ModelOptions& options, const ShapeInFile& shape_of) {
+          const std::size_t last = options.as<MlpOptions>().widths.size();
+          return shape_of({fmt::format("layers.{}.weight", last)}, 2)[0];
+        },
+    .input_in =
+        [](const ModelOptions&, const ShapeInFile& shape_of) {
+          return Shape{1, 1, 1, shape_of({"layers.0.weight"}, 2)[1]};
+        },
     .make = make_mlp};
 
 }  // namespace trireme::model

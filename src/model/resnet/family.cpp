@@ -368,12 +368,15 @@ extern constinit const Family resnet_family{
         },
     .missing_batch_norm = missing_batch_norm,
     .broken_joined_norms_rule = broken_joined_norms_rule,
-    .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
-      // no parameter depends on it
-      const std::int64_t pixels =
-          options.as<ResnetOptions>().stem == ResnetStem::imagenet ? 224 : 32;
-      return {{1, pixels, pixels, shape_of({"conv1.weight"}, 4)[1]}, shape_of({"fc.weight"}, 2)[0]};
-    },
+    .classes_in = [](const ModelOptions&,
+                     const ShapeInFile& shape_of) { return shape_of({"fc.weight"}, 2)[0]; },
+    .input_in =
+        [](const ModelOptions& options, const ShapeInFile& shape_of) {
+          // no parameter depends on it
+          const std::int64_t pixels =
+              options.as<ResnetOptions>().stem == ResnetStem::imagenet ? 224 : 32;
+          return Shape{1, pixels, pixels, shape_of({"conv1.weight"}, 4)[1]};
+        },
     .make = make_resnet};
 
 }  // namespace trireme::model

@@ -253,13 +253,17 @@ extern constinit const Family transformer_family{
     .deck_lines = deck_lines,
     .transformers_config = transformers_config,
     .linear_order_remark = linear_order_remark,
-    .sizes_in = [](const ModelOptions& options, const ShapeInFile& shape_of) -> FileSizes {
-      const auto& gpt = options.as<TransformerOptions>();
-      const auto rows = [&] {
-        return shape_of({std::begin(embedding_names), std::end(embedding_names)}, 2)[0];
-      };
-      return {{1, gpt.context}, gpt.vocabulary > 0 ? gpt.vocabulary : rows()};
-    },
+    .classes_in =
+        [](const ModelOptions& options, const ShapeInFile& shape_of) {
+          const std::int64_t given = options.as<TransformerOptions>().vocabulary;
+          return given > 0
+                     ? given
+                     : shape_of({std::begin(embedding_names), std::end(embedding_names)}, 2)[0];
+        },
+    .input_in =
+        [](const ModelOptions& options, const ShapeInFile&) {
+          return Shape{1, options.as<TransformerOptions>().context};
+        },
     .make = make_transformer};
 
 }  // namespace trireme::model

@@ -169,7 +169,7 @@ constexpr ForeignTensor foreign_tensors[] = {
     {"rel_pos_bias.relative_position_bias_table", "a transformer with relative positions"}};
 
 /// Takes the grid of patches, which must be square, from the position embedding.
-FileSizes sizes_in(const ModelOptions& options, const ShapeInFile& shape_of) {
+Shape input_in(const ModelOptions& options, const ShapeInFile& shape_of) {
   const auto& vit = options.as<VitOptions>();
   const std::int64_t rows = shape_of({"pos_embed"}, 3)[1];
   const auto grid = parallel::square_grid(rows, vit.leading_rows());
@@ -182,8 +182,7 @@ FileSizes sizes_in(const ModelOptions& options, const ShapeInFile& shape_of) {
                ? fmt::format("use model.pool = \"{}\", or ", has_token ? "mean" : "token")
                : "");
   const std::int64_t pixels = grid->height * vit.patch;
-  return {{1, pixels, pixels, shape_of({"patch_embed.proj.weight"}, 4)[1]},
-          shape_of({"head.weight"}, 2)[0]};
+  return {1, pixels, pixels, shape_of({"patch_embed.proj.weight"}, 4)[1]};
 }
 
 }  // namespace
@@ -206,7 +205,9 @@ extern constinit const Family vit_family{
       const auto& vit = options.as<VitOptions>();
       return {{"model.width", vit.width}, {"the width of the mlp", vit.mlp_width()}};
     },
-    .sizes_in = sizes_in,
+    .classes_in = [](const ModelOptions&,
+                     const ShapeInFile& shape_of) { return shape_of({"head.weight"}, 2)[0]; },
+    .input_in = input_in,
     .make = make_vit};
 
 }  // namespace trireme::model

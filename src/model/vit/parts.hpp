@@ -9,7 +9,7 @@
 
 namespace trireme::model {
 
-/// Makes the first block: patches, class token and positions. `tensor_size`: ranks over which its
+/// Makes the first block: patches, class token and positions. `row_split`: ranks over which its
 /// rows are split under sequence parallelism, else 1.
 std::unique_ptr<Block> make_patch_embedding(const VitOptions& options,
                                             const ops::PatchRows& patches, int row_split);

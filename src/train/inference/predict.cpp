@@ -18,10 +18,12 @@
 #include "single_rank.hpp"
 #include "train/run/restore.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/data/images/image_form.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/model/family.hpp"
+#include "trireme/train/layout.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/run_state.hpp"
 #include "trireme/train/scores/sample_result.hpp"
@@ -43,55 +45,6 @@ deck::Deck image_deck(const checkpoint::Contents& contents, const std::string& p
   return deck;
 }
 
-/// Returns extents and classes of the model in a checkpoint. Throws InputError.
-data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck::Deck& deck,
-                               const std::string& path) {
-  // 1. What the shapes of the tensors say.
-  const auto shape_of = [&](const std::vector<std::string>& names, int rank) -> Shape {
-    for (const std::string& name : names)
-      for (const checkpoint::Contents::Entry& entry : contents.tensors)
-        if (entry.path == "model/" + name && entry.shape.rank() == rank) return entry.shape;
-    throw InputError(
-        fmt::format("{}: has no tensor {} of {} dimensions, so it does not hold the "
-                    "model of its deck",
-                    path, names.front(), rank));
-  };
-  const model::FileSizes sizes = family_of(deck.model).sizes_in(deck.model, shape_of);
-  data::DatasetInfo info;
-  info.class_count = sizes.classes;
-  // 2. The extents of the images.
-  const std::int64_t crop = deck.data.augment.evaluate.crop;
-  if (const std::optional<TrainedImages> trained = trained_images_of(contents.info)) {
-    info.height = trained->extents[0];
-    info.width = trained->extents[1];
-    info.channels = trained->extents[2];
-    validate(trained->pixel_type == "uint8",
-             "{}: its model was trained on images of {} values, which JPEG and PNG files do not "
-             "hold; store the images as a dataset and use trireme evaluate --predictions",
-             path, trained->pixel_type);
-  } else if (std::filesystem::is_directory(deck.data.train)) {
-    const data::Dataset set(deck.data.train, training_form(deck));
-    info.height = set.info().height;
-    info.width = set.info().width;
-    info.channels = set.info().channels;
-  } else {
-    validate(crop > 0,
-             "{}: does not name the size of its images, and its training set {} is missing; make "
-             "the checkpoint again with this version, or put the training set there",
-             path, deck.data.train);
-    info.height = info.width = crop;
-    info.channels = sizes.input[3];
-  }
-  validate(info.channels == 1 || info.channels == 3,
-           "{}: its model takes images of {} channels; JPEG and PNG files are read as gray images "
-           "(1) or as RGB (3)",
-           path, info.channels);
-  validate(info.height <= data::max_decoded_pixels / info.width,
-           "{}: its model takes images of {} x {} pixels, more than the {} that are read", path,
-           info.height, info.width, data::max_decoded_pixels);
-  return info;
-}
-
 /// Returns body(), and puts the path in front of its errors.
 template <class Body>
 auto name_in_errors(const std::string& path, Body&& body) {
@@ -102,12 +55,73 @@ auto name_in_errors(const std::string& path, Body&& body) {
   }
 }
 
+/// Returns the images of a model, from the checkpoint, from the training set if its folder is
+/// there, or from the crop of an evaluation. Throws InputError.
+TrainedImages images_of(const checkpoint::Contents& contents, const deck::Deck& deck,
+                        const model::ShapeInFile& shape_of, const std::string& path) {
+  if (const auto trained = trained_images_of(contents.info, path)) return *trained;
+  if (std::filesystem::is_directory(deck.data.train)) {
+    const data::Dataset set(deck.data.train, training_form(deck));
+    const data::DatasetInfo& info = set.info();
+    return {{info.height, info.width, info.channels}, 8 * size_of(info.pixel_type)};
+  }
+  const std::int64_t crop = deck.data.augment.evaluate.crop;
+  validate(crop > 0,
+           "{}: names no size of images, its training set {} is missing, and its deck has no "
+           "data.augment.evaluate; put the training set there, or make the checkpoint by trireme "
+           "train of this version",
+           path, deck.data.train);
+  return {{crop, crop, family_of(deck.model).input_in(deck.model, shape_of)[3]}};
+}
+
+/// Returns extents and classes of the model in a checkpoint, which are those of a dataset of JPEG
+/// and PNG files. Throws InputError.
+data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck::Deck& deck,
+                               const std::string& path) {
+  const auto shape_of = [&](const std::vector<std::string>& names, int rank) -> Shape {
+    for (const std::string& name : names)
+      for (const checkpoint::Contents::Entry& entry : contents.tensors)
+        if (entry.path == "model/" + name && entry.shape.rank() == rank &&
+            entry.shape.elements() > 0)
+          return entry.shape;
+    throw InputError(
+        fmt::format("{}: has no tensor {} of {} dimensions, so it does not hold the "
+                    "model of its deck",
+                    path, names.front(), rank));
+  };
+  const TrainedImages images = images_of(contents, deck, shape_of, path);
+  data::DatasetInfo info;
+  info.kind = data::DatasetKind::encoded_images;
+  info.height = images.extents[0];
+  info.width = images.extents[1];
+  info.channels = images.extents[2];
+  info.class_count = family_of(deck.model).classes_in(deck.model, shape_of);
+  validate(
+      images.pixel_bits == 8,
+      "{}: its model was trained on images of {} bits a value, but JPEG and PNG files are read "
+      "with 8; store the images as a dataset and use trireme evaluate --predictions",
+      path, images.pixel_bits);
+  validate(info.channels == 1 || info.channels == 3,
+           "{}: its model takes images of {} channels; JPEG and PNG files are read as gray images "
+           "(1) or as RGB (3)",
+           path, info.channels);
+  name_in_errors(
+      path, [&] { validate_dataset(deck.model, deck.data, info, "data.train", deck.data.train); });
+  const data::ImageExtents trained{info.height, info.width},
+      evaluated = data::extents_of(evaluation_form(deck).image, trained);
+  validate(evaluated == trained,
+           "{}: was trained on images of {} x {} (height, width), but data.augment.evaluate of its "
+           "deck makes {} x {}; both must be alike",
+           path, trained.height, trained.width, evaluated.height, evaluated.width);
+  return info;
+}
+
 /// The files of a request, as images of the model.
 class ImageFiles {
  public:
   ImageFiles(const PredictRequest& request, const deck::Deck& deck, const data::DatasetInfo& info)
       : request_(request),
-        form_(data::ImagePipeline::evaluation(deck.data.augment).form()),
+        form_(evaluation_form(deck).image),
         extents_{info.height, info.width},
         channels_(info.channels) {
     validate(!request.resizes || form_.kind == data::ImageForm::Kind::stored,
@@ -137,7 +151,7 @@ class ImageFiles {
       data::form_image(form_, image, whole, whole, out);
       return;
     }
-    if (request_.resizes) image = resize_to_cover(image, extents_.height, extents_.width);
+    if (request_.resizes) image = data::resize_to_cover(image, extents_.height, extents_.width);
     // The file may have changed.
     name_in_errors(path, [&] { check_size({image.height, image.width}); });
     std::memcpy(out, image.pixels.data(), image.pixels.size());

@@ -36,6 +36,23 @@ constexpr std::string_view keys_beside_weights[] = {
     "model.dropout",        "model.drop_path",          "model.head_tile_mb",
     "model.zero_init_head", "model.zero_init_residual", "model.vocabulary"};
 
+/// Throws InputError if the model has learned positions and the checkpoint is of images of other
+/// extents, whose positions may be as many.
+void validate_positions(const std::vector<checkpoint::TensorSlice>& pieces,
+                        const checkpoint::Contents& contents, const Shape& image,
+                        const std::string& path) {
+  const auto has_grid = [](const checkpoint::TensorSlice& piece) {
+    return piece.spec->grid.has_value();
+  };
+  const std::optional<TrainedImages> trained = trained_images_of(contents.info, path);
+  if (!trained || std::ranges::none_of(pieces, has_grid)) return;
+  const Shape& extents = trained->extents;
+  validate(extents[0] == image[0] && extents[1] == image[1],
+           "{}: has learned the positions of images of {} x {} (height, width), but the data are "
+           "{} x {}; use data of its size",
+           path, extents[0], extents[1], image[0], image[1]);
+}
+
 /// Throws InputError if the deck changes a key that must not change in a restart; logs all other
 /// changes.
 void compare_decks(const deck::Deck& stored, const deck::Deck& deck, const std::string& path,
@@ -206,7 +223,7 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   if (!weights_only) restore_pending(update.reducer(), contents.info);
   std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
   if (weights_only)
-    choose_weights(pieces, contents, policy.skip, path, log);
+    choose_weights(pieces, contents, policy.skip, run.replica->options().image, path, log);
   else
     validate_tensors(contents, pieces, path);
   const std::vector<checkpoint::TensorSlice> missing = take_missing_slots(pieces, contents);
@@ -381,8 +398,12 @@ std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, cons
 void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
                          const std::string& path) {
   for (const deck::Difference& difference : deck::differences(stored, deck)) {
+    // LayerScale's start value is beside the weights; 0 stands for none.
+    const bool starts_elsewhere = difference.key == "model.layer_scale" &&
+                                  difference.before != "0.0" && difference.after != "0.0" &&
+                                  !difference.before.empty() && !difference.after.empty();
     validate(
-        !difference.key.starts_with("model.") ||
+        !difference.key.starts_with("model.") || starts_elsewhere ||
             std::ranges::find(keys_beside_weights, difference.key) != std::end(keys_beside_weights),
         "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with", path,
         difference.key, difference.before.empty() ? "none" : difference.before,
@@ -394,6 +415,7 @@ void load_weights(Replica& replica, const checkpoint::Contents& contents, const 
                   checkpoint::Weights weights) {
   std::vector<checkpoint::TensorSlice> pieces = slices_of(replica, Rows::owned, false);
   validate_tensors(contents, pieces, path);
+  validate_positions(pieces, contents, replica.options().image, path);
   if (checkpoint::selects_average(weights, contents, path)) {
     for (checkpoint::TensorSlice& piece : pieces) piece.path = "ema/" + piece.spec->name;
   }

@@ -143,7 +143,7 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
     info.state["image_height"] = options.image[0];
     info.state["image_width"] = options.image[1];
     info.state["image_channels"] = options.image[2];
-    info.state["pixel_type"] = std::string(to_string(options.pixel_type));
+    info.state["pixel_bits"] = 8 * size_of(options.pixel_type);
   }
   info.state["seed"] = seed;
   info.state["dataset"] = dataset;
@@ -189,18 +189,19 @@ data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& p
           value_or<std::int64_t>(info, "end_of_text", -1)};
 }
 
-std::optional<TrainedImages> trained_images_of(const checkpoint::Info& info) {
+std::optional<TrainedImages> trained_images_of(const checkpoint::Info& info,
+                                               const std::string& path) {
   if (!info.state.contains("image_height")) return std::nullopt;
   const auto extent = [&](const char* key) {
     constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
     const auto value = value_or<std::int64_t>(info, key, 0);
     validate(value >= 1 && value <= most,
-             "the checkpoint's state {} is {}, which no run can write: it must be from 1 to {}",
-             key, value, most);
+             "{}: its state {} is {}, which no run can write: it must be from 1 to {}", path, key,
+             value, most);
     return value;
   };
   return TrainedImages{{extent("image_height"), extent("image_width"), extent("image_channels")},
-                       state_text(info, "pixel_type")};
+                       extent("pixel_bits")};
 }
 
 void restore_pending(parallel::GradientReducer& reducer, const checkpoint::Info& info) {

@@ -18,6 +18,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/optim/groups.hpp"
+#include "trireme/train/run/run_state.hpp"
 
 namespace trireme::train {
 namespace {
@@ -63,14 +64,21 @@ std::string pattern_of(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(0, dot) + ".*";
 }
 
-/// Returns the square grid that a file has in place of another one; none if the shape fits already,
-/// or cannot be of such a grid.
+/// Returns the grid that a file has in place of another one; none if it has the same grid, or a
+/// shape that is of no grid. `trained`: the images that the file names; else its grid is square.
 std::optional<parallel::PositionGrid> grid_in_file(const parallel::ParameterSpec& spec,
-                                                   const Shape& shape) {
+                                                   const Shape& shape, const Shape& image,
+                                                   const std::optional<TrainedImages>& trained) {
   Shape others = spec.shape;
-  if (!spec.grid || shape == others || shape.rank() != others.rank()) return std::nullopt;
+  if (!spec.grid || shape.rank() != others.rank()) return std::nullopt;
   others[1] = shape[1];
-  return shape == others ? parallel::square_grid(shape[1], spec.grid->leading) : std::nullopt;
+  if (!(shape == others)) return std::nullopt;
+  if (!trained)
+    return shape == spec.shape ? std::nullopt : parallel::square_grid(shape[1], spec.grid->leading);
+  const std::int64_t patch = image[0] / spec.grid->height;
+  const parallel::PositionGrid grid{spec.grid->leading, trained->extents[0] / patch,
+                                    trained->extents[1] / patch};
+  return grid == *spec.grid || grid.positions() != shape[1] ? std::nullopt : std::optional(grid);
 }
 
 /// The tensors of a file that do not fit the model, or are missing in one of both.
@@ -109,7 +117,7 @@ bool is_of_model(const checkpoint::Contents::Entry& entry) {
 
 void choose_weights(std::vector<checkpoint::TensorSlice>& pieces,
                     const checkpoint::Contents& contents, std::span<const std::string> skip,
-                    const std::string& path, Log& log) {
+                    const Shape& image, const std::string& path, Log& log) {
   // 1. Remove the skipped tensors.
   std::set<std::string> names;
   std::map<std::string, Shape> stored;
@@ -132,6 +140,7 @@ void choose_weights(std::vector<checkpoint::TensorSlice>& pieces,
              first_ones(skipped, ", "));
   // 2. Compare the others with the file.
   Mismatches mismatches;
+  const std::optional<TrainedImages> trained = trained_images_of(contents.info, path);
   for (checkpoint::TensorSlice& piece : pieces) {
     const parallel::ParameterSpec& spec = *piece.spec;
     const auto found = stored.find(piece.path);
@@ -139,15 +148,18 @@ void choose_weights(std::vector<checkpoint::TensorSlice>& pieces,
       mismatches.add(spec.name, fmt::format("{} {} is missing", spec.name, to_string(spec.shape)));
       continue;
     }
-    if (const auto grid = grid_in_file(spec, found->second); grid) {
+    if (const auto grid = grid_in_file(spec, found->second, image, trained); grid) {
       piece.stored_grid = grid;
       log.info("{}: {} is interpolated from {} x {} to {} x {} positions", path, spec.name,
                grid->height, grid->width, spec.grid->height, spec.grid->width);
     } else if (!(found->second == spec.shape)) {
-      mismatches.add(spec.name,
-                     fmt::format("{} has shape {}, but the deck's model has {}{}", spec.name,
-                                 to_string(found->second), to_string(spec.shape),
-                                 spec.grid ? "; only a square grid is interpolated" : ""));
+      mismatches.add(
+          spec.name,
+          fmt::format("{} has shape {}, but the deck's model has {}{}", spec.name,
+                      to_string(found->second), to_string(spec.shape),
+                      spec.grid ? "; a grid is interpolated if it is square, or the file names the "
+                                  "size of its images"
+                                : ""));
     }
     stored.erase(found);
   }

@@ -15,8 +15,9 @@ void ClassCounts::add(const EvaluatedRows& rows) {
   const auto classes = static_cast<std::size_t>(rows.classes);
   for (std::size_t i = 0; i < rows.samples.size(); ++i) {
     const std::int32_t label = rows.labels[i],
-                       predicted = top_classes(rows.logits.subspan(i * classes, classes), 1)[0];
+                       predicted = predicted_class(rows.logits.subspan(i * classes, classes));
     ++scores_[static_cast<std::size_t>(label)].samples;
+    if (predicted < 0) continue;
     ++scores_[static_cast<std::size_t>(predicted)].predicted;
     if (label == predicted) ++scores_[static_cast<std::size_t>(label)].correct;
   }

@@ -36,6 +36,7 @@ std::vector<ClassScore> class_scores(const Confusion& confusion, std::int64_t cl
   for (const auto& [pair, samples] : confusion) {
     const auto [label, predicted] = pair;
     scores[static_cast<std::size_t>(label)].samples += samples;
+    if (predicted < 0) continue;
     scores[static_cast<std::size_t>(predicted)].predicted += samples;
     if (label == predicted) scores[static_cast<std::size_t>(label)].correct += samples;
   }
@@ -55,7 +56,8 @@ std::vector<ClassScore> worst_first(std::vector<ClassScore> scores) {
 std::vector<ConfusedPair> most_confused(const Confusion& confusion, std::size_t limit) {
   std::vector<ConfusedPair> pairs;
   for (const auto& [pair, samples] : confusion)
-    if (pair.first != pair.second) pairs.push_back({pair.first, pair.second, samples});
+    if (pair.second >= 0 && pair.first != pair.second)
+      pairs.push_back({pair.first, pair.second, samples});
   std::stable_sort(pairs.begin(), pairs.end(), [](const ConfusedPair& a, const ConfusedPair& b) {
     return a.samples > b.samples;
   });

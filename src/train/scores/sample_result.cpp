@@ -47,6 +47,12 @@ std::vector<std::int32_t> top_classes(std::span<const float> logits, std::size_t
   return order;
 }
 
+std::int32_t predicted_class(std::span<const float> logits) {
+  const bool has_nan =
+      std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
+  return has_nan ? -1 : top_classes(logits, 1)[0];
+}
+
 std::vector<double> probabilities_of(std::span<const float> logits) {
   const double log_sum = log_sum_of(logits);
   std::vector<double> probabilities;
@@ -56,14 +62,16 @@ std::vector<double> probabilities_of(std::span<const float> logits) {
 
 SampleResult result_of(std::int64_t sample, std::int32_t label, std::span<const float> logits) {
   const auto of_label = static_cast<std::size_t>(label);
-  const std::int32_t predicted = top_classes(logits, 1)[0];
+  const std::int32_t predicted = predicted_class(logits);
   const double log_sum = log_sum_of(logits);
   return {.sample = sample,
           .label = label,
           .predicted = predicted,
           .label_rank = rank_of(of_label, logits),
           .loss = log_sum - logits[of_label],
-          .probability = std::exp(logits[static_cast<std::size_t>(predicted)] - log_sum)};
+          .probability = predicted < 0
+                             ? std::numeric_limits<double>::quiet_NaN()
+                             : std::exp(logits[static_cast<std::size_t>(predicted)] - log_sum)};
 }
 
 Metrics metrics_of(std::span<const SampleResult> results) {

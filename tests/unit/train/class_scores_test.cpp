@@ -56,10 +56,10 @@ TEST(SampleResult, LossAndProbabilityAreThoseOfSoftmax) {
                                                     DoubleNear(0.625, 1e-4)));
 }
 
-TEST(SampleResult, NanIsNoMaximum) {
-  EXPECT_EQ(result_of(0, 0, std::vector<float>{nan, 1, 2}).predicted, 2);
+TEST(SampleResult, WithNanThereIsNoPredictedClass) {
+  EXPECT_EQ(result_of(0, 0, std::vector<float>{nan, 1, 2}).predicted, -1);
   const SampleResult all = result_of(0, 1, std::vector<float>{nan, nan, nan});
-  EXPECT_EQ(all.predicted, 0);
+  EXPECT_EQ(all.predicted, -1);
   EXPECT_EQ(all.label_rank, 3);
   EXPECT_THAT(all.loss, IsNan());
   EXPECT_THAT(calibration_error(std::vector{all}), IsNan());
@@ -151,6 +151,23 @@ TEST(ClassCounts, AreThoseOfTheConfusion) {
     EXPECT_EQ(found[i].predicted, expected[i].predicted);
     EXPECT_EQ(found[i].correct, expected[i].correct);
   }
+}
+
+TEST(ClassCounts, NanCountsAsASampleAlone) {
+  const std::vector<float> logits{nan, nan, 0, 1};
+  const std::vector<std::int32_t> labels{0, 0};
+  const std::vector<std::int64_t> samples{0, 1};
+  ClassCounts counts(2);
+  counts.add({.samples = samples, .labels = labels, .classes = 2, .logits = logits, .losses = {}});
+  for (const std::vector<ClassScore>& scores :
+       {counts.gather(comm::Communicator()),
+        class_scores(confusion_of(results_of({{0, -1}, {0, 1}})), 2)}) {
+    EXPECT_EQ(scores[0].samples, 2);
+    EXPECT_EQ(scores[0].predicted, 0);
+    EXPECT_EQ(scores[0].correct, 0);
+    EXPECT_EQ(scores[1].predicted, 1);
+  }
+  EXPECT_THAT(most_confused(confusion_of(results_of({{0, -1}, {0, 1}})), 9), testing::SizeIs(1));
 }
 
 TEST(ClassCounts, WorstClassesAreNamedWithTheirSamplesWhereTheseChange) {

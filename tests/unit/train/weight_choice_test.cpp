@@ -35,7 +35,7 @@ class WeightChoice : public testing::Test {
   std::vector<std::string> choose(const std::vector<std::string>& skip) const {
     std::vector<checkpoint::TensorSlice> pieces = pieces_of_model();
     Log log(false);
-    choose_weights(pieces, contents_, skip, "a.h5", log);
+    choose_weights(pieces, contents_, skip, {12, 12, 1}, "a.h5", log);
     std::vector<std::string> paths;
     for (const checkpoint::TensorSlice& piece : pieces) paths.push_back(piece.path);
     return paths;
@@ -104,7 +104,7 @@ TEST_F(WeightChoice, AnotherSquareGridIsInterpolated) {
     contents_.tensors = {{.path = "model/positions", .shape = shape}};
     std::vector<checkpoint::TensorSlice> pieces = {{.path = "model/positions", .spec = &spec}};
     Log log(false);
-    choose_weights(pieces, contents_, {}, "a.h5", log);
+    choose_weights(pieces, contents_, {}, {12, 12, 1}, "a.h5", log);
     return pieces.front().stored_grid;
   };
   EXPECT_THROW(grid_of({1, 26, 2}), InputError) << "no grid is declared";
@@ -112,9 +112,31 @@ TEST_F(WeightChoice, AnotherSquareGridIsInterpolated) {
   EXPECT_EQ(grid_of({1, 26, 2}), (parallel::PositionGrid{1, 5, 5}));
   EXPECT_FALSE(grid_of({1, 10, 2}));
   for (const Shape& shape : {Shape{1, 25, 2}, Shape{1, 26, 3}, Shape{2, 26, 2}, Shape{26, 2}})
-    EXPECT_THAT([&] { grid_of(shape); },
-                testing::ThrowsMessage<InputError>(HasSubstr("only a square grid is interpolated")))
+    EXPECT_THAT([&] { grid_of(shape); }, testing::ThrowsMessage<InputError>(
+                                             HasSubstr("a grid is interpolated if it is square")))
         << to_string(shape);
+}
+
+TEST_F(WeightChoice, GridIsThatOfTheImagesThatTheFileNames) {
+  // Patches of 4 x 4 pixels: the run has images of 12 x 12.
+  const parallel::ParameterSpec spec{
+      .name = "positions", .shape = {1, 10, 2}, .grid = parallel::PositionGrid{1, 3, 3}};
+  const auto grid_of = [&](std::int64_t height, std::int64_t width, std::int64_t positions) {
+    contents_.tensors = {{.path = "model/positions", .shape = {1, positions, 2}}};
+    contents_.info.state = {{"image_height", height},
+                            {"image_width", width},
+                            {"image_channels", std::int64_t{1}},
+                            {"pixel_bits", std::int64_t{8}}};
+    std::vector<checkpoint::TensorSlice> pieces = {{.path = "model/positions", .spec = &spec}};
+    Log log(false);
+    choose_weights(pieces, contents_, {}, {12, 12, 1}, "a.h5", log);
+    return pieces.front().stored_grid;
+  };
+  EXPECT_FALSE(grid_of(12, 12, 10));
+  EXPECT_EQ(grid_of(4, 36, 10), (parallel::PositionGrid{1, 1, 9})) << "as many positions";
+  EXPECT_EQ(grid_of(8, 32, 17), (parallel::PositionGrid{1, 2, 8})) << "a square number";
+  EXPECT_THROW(grid_of(8, 32, 18), InputError);
+  EXPECT_THROW(grid_of(0, 32, 17), InputError);
 }
 
 TEST_F(WeightChoice, AnotherModelIsNotSkippedAway) {

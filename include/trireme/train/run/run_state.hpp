@@ -78,13 +78,14 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info);
 
 /// The images that a model was trained on.
 struct TrainedImages {
-  Shape extents;           ///< [height, width, channels], as the model takes them
-  std::string pixel_type;  ///< "uint8", ...
+  Shape extents;                ///< [height, width, channels], as the model takes them
+  std::int64_t pixel_bits = 8;  ///< of a stored value; 8: uint8
 };
 
 /// Returns the images that the model in a checkpoint was trained on; nothing if the file does not
 /// say it. Throws InputError for values that no run can write.
-std::optional<TrainedImages> trained_images_of(const checkpoint::Info& info);
+std::optional<TrainedImages> trained_images_of(const checkpoint::Info& info,
+                                               const std::string& path);
 
 /// Returns the meaning of the labels or tokens that the model in a checkpoint was trained on.
 data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& path);

@@ -12,8 +12,8 @@
 
 namespace trireme::train {
 
-/// Numbers of samples by (true class, predicted class), without zeros: a matrix of thousands of
-/// classes is sparse.
+/// Numbers of samples by (true class, predicted class, which is -1 for logits that are NaN),
+/// without zeros: a matrix of thousands of classes is sparse.
 using Confusion = std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t>;
 
 Confusion confusion_of(std::span<const SampleResult> results);

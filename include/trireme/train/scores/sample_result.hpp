@@ -15,7 +15,7 @@ namespace trireme::train {
 struct SampleResult {
   std::int64_t sample = -1;  ///< its index in the dataset
   std::int32_t label = 0;
-  std::int32_t predicted = 0;  ///< the class with the greatest logit; of equal ones the lowest
+  std::int32_t predicted = 0;  ///< as predicted_class()
   /// Classes that are ranked before the label: those with a greater logit, or with an equal one and
   /// a lower number. NaN counts as before.
   std::int64_t label_rank = 0;
@@ -36,6 +36,9 @@ std::vector<SampleResult> largest_losses(std::span<const SampleResult> results, 
 /// Returns the `count` classes with the greatest logits, in decreasing order; of equal ones the
 /// lower number first. NaN is less than all numbers.
 std::vector<std::int32_t> top_classes(std::span<const float> logits, std::size_t count);
+
+/// Returns the class with the greatest logit, of equal ones the lowest; -1 if a logit is NaN.
+std::int32_t predicted_class(std::span<const float> logits);
 
 /// Returns softmax(logits), computed in double precision.
 std::vector<double> probabilities_of(std::span<const float> logits);
