@@ -57,10 +57,9 @@ void report_error(const std::string& message, bool all_ranks_know,
   if (all_ranks_know && rank != 0) return;
   log.record_error(message);
   log.flush();
-  fmt::print(stderr, "{}\n",
-             all_ranks_know ? error_text(message)
-                            : fmt::format("trireme: rank {} on {}: error: {}", rank,
-                                          environment.host(), message));
+  print_error(all_ranks_know ? error_text(message)
+                             : fmt::format("trireme: rank {} on {}: error: {}", rank,
+                                           environment.host(), message));
 }
 
 }  // namespace trireme::app

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The form of an error message on the terminal.
+// The form of an error message on the terminal, and its way there.
 #include "error_text.hpp"
 
 #include <cctype>
+#include <cstdio>
 #include <string_view>
 
 #include "trireme/base/message_text.hpp"
@@ -54,6 +55,11 @@ std::string error_text(const std::string& raw_message) {
   // Only a list of mistakes has several lines that name places.
   const std::string message = printable_message(raw_message, has_place ? names_place : nullptr);
   return has_place ? message : "trireme: error: " + message;
+}
+
+void print_error(const std::string& line) {
+  const std::string text = line + '\n';
+  std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 }  // namespace trireme::app

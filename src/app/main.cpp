@@ -31,10 +31,9 @@ ExitCode report_error(const std::string& message, ExitCode code) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     return code;
   }
-  fmt::print(stderr, "{}\n",
-             rank == 0 ? trireme::app::error_text(message)
-                       : fmt::format("trireme: rank {}: error: {}", rank,
-                                     trireme::printable_message(message)));
+  trireme::app::print_error(rank == 0 ? trireme::app::error_text(message)
+                                      : fmt::format("trireme: rank {}: error: {}", rank,
+                                                    trireme::printable_message(message)));
   return code;
 }
 
@@ -43,8 +42,8 @@ ExitCode report_error(const std::string& message, ExitCode code) {
 int flush_and_exit_code(ExitCode code) {
   const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!arrived)
-    fmt::print(stderr, "{}\n",
-               trireme::app::error_text("standard output could not be written completely"));
+    trireme::app::print_error(
+        trireme::app::error_text("standard output could not be written completely"));
   return static_cast<int>(!arrived && code == ExitCode::done ? ExitCode::failure : code);
 }
 

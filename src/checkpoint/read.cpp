@@ -114,6 +114,8 @@ Contents::Entry entry_of(const io::Hdf5Index& file, const std::string& path) {
   validate(dataset.kind == io::StoredDataset::Kind::real, "{}: its values are not real numbers",
            dataset.location);
   Contents::Entry entry{path, shape_of(dataset), 0, has_digest(file, dataset, path)};
+  validate(entry.shape.elements() > 0, "{}: has the shape {} without elements", dataset.location,
+           to_string(entry.shape));
   if (entry.has_digest) entry.digest = file.attribute_uint(path, "digest");
   return entry;
 }

@@ -125,6 +125,13 @@ void check_keys(const DataOptions& data, Reader& reader) {
                        fmt::format("{} pixels, but random_resized_crop moves the image already; "
                                    "use one of them",
                                    augment.random_crop));
+  if (augment.evaluate.crop > 0 && augment.random_resized_crop.size > 0 &&
+      augment.evaluate.crop != augment.random_resized_crop.size &&
+      !reader.any_wrong({"data.augment.evaluate", "data.augment.random_resized_crop"}))
+    reader.add_mistake("data.augment.evaluate",
+                       fmt::format("crop = {0}, but random_resized_crop has size = {1}, and the "
+                                   "model takes images of one size; use crop = {1}",
+                                   augment.evaluate.crop, augment.random_resized_crop.size));
   if (data.decode == Decoding::fast && augment.random_resized_crop.size == 0 &&
       !reader.any_wrong({"data.decode", "data.augment.random_resized_crop"}))
     reader.add_mistake("data.decode",

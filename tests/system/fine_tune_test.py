@@ -186,9 +186,11 @@ class FineTune(unittest.TestCase):
                     self.assert_center_is_kept(self.folder + "/" + source, run, leading)
                 shutil.rmtree(self.folder + "/run")
             self.assertEqual(len(digests), 1)
-            shape = "[1, %d, 16]" % (9 + leading)
             for expected, arguments in [
-                (shape, ("evaluate", "deck.toml", "--checkpoint", source, "--split", "train")),
+                (
+                    "images of 12 x 12",
+                    ("evaluate", "deck.toml", "--checkpoint", source, "--split", "train"),
+                ),
                 ("data.train", ("train", "deck.toml", *restart[:2])),
             ]:
                 result = harness.run(*arguments, cwd=self.folder)

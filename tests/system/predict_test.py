@@ -258,7 +258,7 @@ class Predict(harness.Case):
             self.copy_of(COLOR, path, {**sizes, **change})
             self.assertIn("odd.h5", self.predict(path, photo, expect=2), change)
         for before, after, place in (
-            ("crop = 32", "crop = 40", "data.augment.evaluate"),
+            ("crop = 32", "crop = 40", "evaluate: crop = 40"),
             (", 0.3]", "]", "data.augment.normalize"),
             ("patch = 8", "patch = 7", "model.patch"),
         ):

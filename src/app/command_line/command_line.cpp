@@ -24,6 +24,7 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "app/error_text.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/comm/environment.hpp"
@@ -320,10 +321,9 @@ void Command::set_single_rank_action(const CommandAction& run) {
   set_action([run, name = app_->get_name()] {
     if (comm::launched_rank() == 0) return run();
     if (comm::launched_rank() == 1)
-      fmt::print(stderr,
-                 "trireme: {} runs on one process: rank 0 does it, the other ranks have "
-                 "nothing to do\n",
-                 name);
+      print_error(fmt::format(
+          "trireme: {} runs on one process: rank 0 does it, the other ranks have nothing to do",
+          name));
     return ExitCode::done;
   });
 }

@@ -10,8 +10,10 @@
 #include "trireme/train/inference/predict.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -23,6 +25,7 @@
 #include "trireme/data/labels/label_meaning.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/model/family.hpp"
+#include "trireme/model/model.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/run_state.hpp"
@@ -114,6 +117,23 @@ data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck:
            "deck makes {} x {}; both must be alike",
            path, trained.height, trained.width, evaluated.height, evaluated.width);
   return info;
+}
+
+/// Compares the tensors with the model before memory is allocated for it. Throws InputError.
+void validate_shapes(const model::Model& model, const checkpoint::Contents& contents,
+                     const std::string& path) {
+  std::map<std::string, Shape> stored;
+  for (const checkpoint::Contents::Entry& entry : contents.tensors)
+    stored[entry.path] = entry.shape;
+  for (const parallel::ParameterList::Entry& entry : model.parameters().entries()) {
+    const parallel::ParameterSpec& spec = entry.spec;
+    const auto found =
+        stored.find((spec.role == parallel::Role::weight ? "model/" : "buffers/") + spec.name);
+    validate(found != stored.end(), "{}: has no tensor {}, which the model of its deck needs", path,
+             spec.name);
+    validate(found->second == spec.shape, "{}: {} has shape {}, but the model of its deck needs {}",
+             path, spec.name, to_string(found->second), to_string(spec.shape));
+  }
 }
 
 /// The files of a request, as images of the model.
@@ -260,10 +280,16 @@ void predict(const PredictRequest& request, Log& log, const PredictionSink& emit
   validate_precision(deck, describe_device(device));
   ReplicaOptions options = single_rank_options(deck, info);
   options.kept_rows = KeptRows::logits;
+  validate_shapes(model::Model(deck.model, options.input_shape(), options.classes), contents,
+                  request.checkpoint);
   SingleRank rank(options, device, log);
   load_weights(rank.replica, contents, request.checkpoint, request.weights);
   // 3. Classify.
   const data::LabelMeaning meaning = meaning_of(contents.info, request.checkpoint);
+  const std::int64_t named = std::ssize(meaning.classes);
+  if (named != options.classes)
+    log.warn("{}: names {} of its {}; classes are numbered", request.checkpoint,
+             counted(named, "class", "classes"), counted(options.classes, "class", "classes"));
   const std::vector<std::string> names = class_names(std::span(&meaning, 1), options.classes);
   FileBatches batches(files, options);
   EvaluationPass pass{
@@ -271,9 +297,14 @@ void predict(const PredictRequest& request, Log& log, const PredictionSink& emit
       .next = [&](std::exception_ptr&) -> const data::MicroBatch& { return batches.next(); }};
   pass.sink = [&](const EvaluatedRows& rows) {
     const auto classes = static_cast<std::size_t>(rows.classes);
-    for (std::size_t i = 0; i < rows.samples.size(); ++i)
-      emit(request.images[static_cast<std::size_t>(rows.samples[i])],
-           most_probable(rows.logits.subspan(i * classes, classes), request.top, names));
+    for (std::size_t i = 0; i < rows.samples.size(); ++i) {
+      const std::string& image = request.images[static_cast<std::size_t>(rows.samples[i])];
+      const std::span<const float> logits = rows.logits.subspan(i * classes, classes);
+      validate(std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }),
+               "{}: the model of {} computes values that are not finite; its weights are of no use",
+               image, request.checkpoint);
+      emit(image, most_probable(logits, request.top, names));
+    }
   };
   if (request.flips) pass.views = ImageViews::with_mirror_image;
   evaluate(rank.replica, pass);

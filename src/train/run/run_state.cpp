@@ -5,6 +5,7 @@
 // copy.
 #include "trireme/train/run/run_state.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -191,8 +192,12 @@ data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& p
 
 std::optional<TrainedImages> trained_images_of(const checkpoint::Info& info,
                                                const std::string& path) {
-  if (!info.state.contains("image_height")) return std::nullopt;
+  constexpr const char* keys[] = {"image_height", "image_width", "image_channels", "pixel_bits"};
+  const auto is_missing = [&](const char* key) { return !info.state.contains(key); };
+  if (std::ranges::all_of(keys, is_missing)) return std::nullopt;
   const auto extent = [&](const char* key) {
+    validate(!is_missing(key), "{}: its state has no {} beside the others of its images", path,
+             key);
     constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
     const auto value = value_or<std::int64_t>(info, key, 0);
     validate(value >= 1 && value <= most,
