@@ -17,7 +17,7 @@ deck=${1:-inputs/examples/fashion_resnet.toml}
 source_folder=${FASHION_MNIST:-/usr/share/datasets/fashion-mnist}
 classes="T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
 say() { echo "quickstart: $*"; }
-if [ ! -f "$deck" ]; then
+if [ $# -gt 0 ] && [ ! -f "$deck" ]; then
   say "$deck: no such deck; name one of $PWD/inputs/examples/fashion_*.toml" >&2
   exit 2
 fi
