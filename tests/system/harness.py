@@ -429,13 +429,9 @@ def make_text(folder, words=1500, seed=1):
 
 
 def read_rows(folder, kind=None):
-    rows = []
     with open(os.path.join(folder, "metrics.jsonl")) as file:
-        for line in file:
-            row = json.loads(line)
-            if kind is None or row["kind"] == kind:
-                rows.append(row)
-    return rows
+        rows = [json.loads(line) for line in file]
+    return [row for row in rows if kind is None or row["kind"] == kind]
 
 
 def rows_so_far(folder, kind=None):
@@ -443,7 +439,9 @@ def rows_so_far(folder, kind=None):
     incomplete."""
     try:
         with open(os.path.join(folder, "metrics.jsonl")) as file:
-            rows = [json.loads(line) for line in file if line.endswith("\n")]
+            # Read at once: between two reads the run may complete a line.
+            *lines, _ = file.read().split("\n")
+        rows = [json.loads(line) for line in lines]
     except OSError:
         return []
     return [row for row in rows if kind is None or row["kind"] == kind]
