@@ -158,7 +158,8 @@ Deck draw(std::mt19937& random) {
   if (deck.data.augment.random_resized_crop.size > 0)
     deck.data.decode = static_cast<data::Decoding>(up_to(1));
   if (!is_text && up_to(1)) {
-    deck.data.augment.evaluate.crop = 1 + up_to(300);
+    const std::int64_t trained = deck.data.augment.random_resized_crop.size;
+    deck.data.augment.evaluate.crop = trained > 0 ? trained : 1 + up_to(300);
     deck.data.augment.evaluate.resize = deck.data.augment.evaluate.crop + up_to(50);
   }
   if (!is_text && up_to(1)) deck.data.augment.color_jitter = {unit(), 2 * unit(), 0, unit() / 2};
