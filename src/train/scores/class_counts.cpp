@@ -13,14 +13,9 @@ ClassCounts::ClassCounts(std::int64_t classes) : scores_(class_scores({}, classe
 void ClassCounts::add(const EvaluatedRows& rows) {
   TRIREME_EXPECT(rows.classes == std::ssize(scores_));
   const auto classes = static_cast<std::size_t>(rows.classes);
-  for (std::size_t i = 0; i < rows.samples.size(); ++i) {
-    const std::int32_t label = rows.labels[i],
-                       predicted = predicted_class(rows.logits.subspan(i * classes, classes));
-    ++scores_[static_cast<std::size_t>(label)].samples;
-    if (predicted < 0) continue;
-    ++scores_[static_cast<std::size_t>(predicted)].predicted;
-    if (label == predicted) ++scores_[static_cast<std::size_t>(label)].correct;
-  }
+  for (std::size_t i = 0; i < rows.samples.size(); ++i)
+    add_samples(scores_, rows.labels[i], predicted_class(rows.logits.subspan(i * classes, classes)),
+                1);
 }
 
 std::vector<ClassScore> ClassCounts::gather(const comm::Communicator& world) const {

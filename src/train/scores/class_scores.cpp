@@ -29,17 +29,21 @@ double ClassScore::recall() const { return ratio(correct, samples); }
 double ClassScore::precision() const { return ratio(correct, predicted); }
 double ClassScore::f1() const { return ratio(2 * correct, samples + predicted); }
 
+void add_samples(std::span<ClassScore> scores, std::int32_t label, std::int32_t predicted,
+                 std::int64_t samples) {
+  ClassScore& of_label = scores[static_cast<std::size_t>(label)];
+  of_label.samples += samples;
+  if (predicted < 0) return;
+  scores[static_cast<std::size_t>(predicted)].predicted += samples;
+  if (label == predicted) of_label.correct += samples;
+}
+
 std::vector<ClassScore> class_scores(const Confusion& confusion, std::int64_t classes) {
   std::vector<ClassScore> scores(static_cast<std::size_t>(classes));
   for (std::size_t label = 0; label < scores.size(); ++label)
     scores[label].label = static_cast<std::int32_t>(label);
-  for (const auto& [pair, samples] : confusion) {
-    const auto [label, predicted] = pair;
-    scores[static_cast<std::size_t>(label)].samples += samples;
-    if (predicted < 0) continue;
-    scores[static_cast<std::size_t>(predicted)].predicted += samples;
-    if (label == predicted) scores[static_cast<std::size_t>(label)].correct += samples;
-  }
+  for (const auto& [pair, samples] : confusion)
+    add_samples(scores, pair.first, pair.second, samples);
   return scores;
 }
 

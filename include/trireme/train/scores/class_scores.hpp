@@ -27,6 +27,11 @@ struct ClassScore {
   double f1() const;         ///< 2 correct / (samples + predicted)
 };
 
+/// Adds samples of class `label` that were predicted as `predicted` to the scores of classes 0, 1,
+/// ... With -1 they count as samples alone.
+void add_samples(std::span<ClassScore> scores, std::int32_t label, std::int32_t predicted,
+                 std::int64_t samples);
+
 /// Returns the scores of classes 0 .. classes - 1.
 std::vector<ClassScore> class_scores(const Confusion& confusion, std::int64_t classes);
 
