@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GELU and SwiGLU, forward and backward. Called by src/ops/activation.cpp.
+// GELU, SiLU and SwiGLU, forward and backward. Called by src/ops/activation.cpp.
 // Each activation is x times a sigmoid:
 // - silu(x) = x sigmoid(x), with the logistic one;
 // - gelu(x) = x sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3), because 1 + tanh(u) = 2
@@ -20,6 +20,8 @@ const std::string gelu_forward_label = "trireme/kernels/gelu_forward";
 const std::string gelu_backward_label = "trireme/kernels/gelu_backward";
 const std::string gelu_exact_forward_label = "trireme/kernels/gelu_exact_forward";
 const std::string gelu_exact_backward_label = "trireme/kernels/gelu_exact_backward";
+const std::string silu_forward_label = "trireme/kernels/silu_forward";
+const std::string silu_backward_label = "trireme/kernels/silu_backward";
 const std::string swiglu_forward_label = "trireme/kernels/swiglu_forward";
 const std::string swiglu_backward_label = "trireme/kernels/swiglu_backward";
 
@@ -105,6 +107,17 @@ struct ExactGeluBackward {
   }
 };
 
+struct SiluForward {
+  KOKKOS_FUNCTION float operator()(float x) const { return x * sigmoid(x).value; }
+};
+
+struct SiluBackward {
+  KOKKOS_FUNCTION float operator()(float x, float dy) const {
+    const Sigmoid s = sigmoid(x);
+    return dy * (s.value + x * s.derivative);
+  }
+};
+
 struct SwigluForward {
   KOKKOS_FUNCTION float operator()(float gate, float up) const {
     return gate * sigmoid(gate).value * up;
@@ -147,6 +160,24 @@ template void gelu_backward(const Stream&, Gelu, std::int64_t, const BFloat16*, 
                             BFloat16*);
 template void gelu_backward(const Stream&, Gelu, std::int64_t, const Float16*, const Float16*,
                             Float16*);
+
+template <class T>
+void silu_forward(const Stream& stream, std::int64_t count, const T* x, T* y) {
+  for_each_element(stream, silu_forward_label, count, SiluForward{}, std::tuple(y), std::tuple(x));
+}
+template void silu_forward(const Stream&, std::int64_t, const float*, float*);
+template void silu_forward(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
+template void silu_forward(const Stream&, std::int64_t, const Float16*, Float16*);
+
+template <class T>
+void silu_backward(const Stream& stream, std::int64_t count, const T* x, const T* dy, T* dx) {
+  for_each_element(stream, silu_backward_label, count, SiluBackward{}, std::tuple(dx),
+                   std::tuple(x, dy));
+}
+template void silu_backward(const Stream&, std::int64_t, const float*, const float*, float*);
+template void silu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*,
+                            BFloat16*);
+template void silu_backward(const Stream&, std::int64_t, const Float16*, const Float16*, Float16*);
 
 template <class T>
 void swiglu_forward(const Stream& stream, std::int64_t rows, std::int64_t width, const T* x, T* y) {

@@ -42,6 +42,22 @@ void gelu_backward(Context& context, const Tensor& x, const Tensor& dy, const Te
   });
 }
 
+void silu_forward(Context& context, const Tensor& x, const Tensor& y) {
+  TRIREME_EXPECT(same_size_and_type(context, x, y) && (context.meta() || x.data != y.data));
+  if (context.counts_only("silu_forward", x.bytes() + y.bytes())) return;
+  with_element_type(x.dtype, [&]<class T>(T) {
+    kernels::silu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>());
+  });
+}
+
+void silu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  TRIREME_EXPECT(same_size_and_type(context, x, dy) && same_size_and_type(context, x, dx));
+  if (context.counts_only("silu_backward", x.bytes() + dy.bytes() + dx.bytes())) return;
+  with_element_type(x.dtype, [&]<class T>(T) {
+    kernels::silu_backward(context.stream(), x.elements(), x.as<T>(), dy.as<T>(), dx.as<T>());
+  });
+}
+
 void swiglu_forward(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(is_gated_pair(context, x, y));
   if (context.counts_only("swiglu_forward", x.bytes() + y.bytes())) return;

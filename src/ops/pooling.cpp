@@ -20,7 +20,7 @@ bool is_image(const Context& context, const Tensor& tensor, std::int64_t batch, 
          tensor.device == context.stream().device.kind;
 }
 
-kernels::PoolWindows windows_of(const MaxPool& p) {
+kernels::PoolWindows windows_of(const Pooling& p) {
   TRIREME_EXPECT(p.padding < p.kernel && p.kernel <= 15);
   return {p.batch,       p.height, p.width,  p.channels, p.out_height(),
           p.out_width(), p.kernel, p.stride, p.padding};
@@ -28,7 +28,7 @@ kernels::PoolWindows windows_of(const MaxPool& p) {
 
 }  // namespace
 
-void max_pool_forward(Context& context, const MaxPool& p, const Tensor& x, const Tensor& y,
+void max_pool_forward(Context& context, const Pooling& p, const Tensor& x, const Tensor& y,
                       const Tensor& winners) {
   TRIREME_EXPECT(fits(context, x, {p.batch, p.height, p.width, p.channels}, p.dtype) &&
                  fits(context, y, p.output_shape(), p.dtype));
@@ -42,7 +42,7 @@ void max_pool_forward(Context& context, const MaxPool& p, const Tensor& x, const
   });
 }
 
-void max_pool_backward(Context& context, const MaxPool& p, const Tensor& dy, const Tensor& winners,
+void max_pool_backward(Context& context, const Pooling& p, const Tensor& dy, const Tensor& winners,
                        const Tensor& dx) {
   TRIREME_EXPECT(fits(context, dx, {p.batch, p.height, p.width, p.channels}, p.dtype) &&
                  fits(context, dy, p.output_shape(), p.dtype));
@@ -53,6 +53,26 @@ void max_pool_backward(Context& context, const MaxPool& p, const Tensor& dy, con
   const auto* const places = winners.as<std::uint8_t>();
   with_element_type(p.dtype, [&]<class T>(T) {
     kernels::max_pool_backward(context.stream(), windows, dy.as<T>(), places, dx.as<T>());
+  });
+}
+
+void mean_pool_forward(Context& context, const Pooling& p, const Tensor& x, const Tensor& y) {
+  TRIREME_EXPECT(fits(context, x, {p.batch, p.height, p.width, p.channels}, p.dtype) &&
+                 fits(context, y, p.output_shape(), p.dtype));
+  const kernels::PoolWindows windows = windows_of(p);
+  if (context.counts_only("mean_pool_forward", x.bytes() + y.bytes())) return;
+  with_element_type(p.dtype, [&]<class T>(T) {
+    kernels::mean_pool_forward(context.stream(), windows, x.as<T>(), y.as<T>());
+  });
+}
+
+void mean_pool_backward(Context& context, const Pooling& p, const Tensor& dy, const Tensor& dx) {
+  TRIREME_EXPECT(fits(context, dx, {p.batch, p.height, p.width, p.channels}, p.dtype) &&
+                 fits(context, dy, p.output_shape(), p.dtype));
+  const kernels::PoolWindows windows = windows_of(p);
+  if (context.counts_only("mean_pool_backward", dx.bytes() + dy.bytes())) return;
+  with_element_type(p.dtype, [&]<class T>(T) {
+    kernels::mean_pool_backward(context.stream(), windows, dy.as<T>(), dx.as<T>());
   });
 }
 

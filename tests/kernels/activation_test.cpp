@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GELU and SwiGLU against double-precision references: values, gradients, relative error in both
-// tails, far-out arguments, and the work that meta counts.
-// The references' derivatives are checked against central differences first.
-// Tolerances count the kernels' roundings, which kernels/activation.cpp lists.
+// GELU, SiLU and SwiGLU against double-precision references: values, gradients, relative error in
+// both tails, far-out arguments, and the work that meta counts. The references' derivatives are
+// checked against central differences first. Tolerances count the kernels' roundings, which
+// kernels/activation.cpp lists.
 
 #include "trireme/ops/activation.hpp"
 
@@ -110,6 +110,36 @@ TEST(Activation, GeluGradient) {
       }
       expect_within(dx, expected, bounds, to_string(dtype));
       ops::gelu_backward(f.context, x, dy, dy);
+      expect_same_bytes(dy, dx, "in place");
+    }
+  }
+}
+
+TEST(Activation, SiluAndItsGradient) {
+  for (const DType dtype : compute_types) {
+    for (const std::int64_t n : sizes) {
+      SmallOpsFixture f;
+      const Tensor x = f.make(dtype, {n}), dy = f.random(dtype, {n}, "dy"), y = f.make(dtype, {n}),
+                   dx = f.make(dtype, {n});
+      assign(x, points(n));
+      ops::silu_forward(f.context, x, y);
+      ops::silu_backward(f.context, x, dy, dx);
+      const Values at = values(x), gradient = values(dy);
+      Values expected, bounds, slopes, slope_bounds;
+      const double rounding = dtype != DType::float32 ? 1.01 * unit_roundoff(dtype) : u;
+      for (std::int64_t i = 0; i < n; ++i) {
+        expected.push_back(silu(at[i]));
+        // Where the sigmoid underflows, |x| is up to 88.
+        bounds.push_back((10 * u + rounding) * std::abs(expected[i]) + 2 * underflow);
+        slopes.push_back(gradient[i] * silu_slope(at[i]));
+        slope_bounds.push_back(
+            std::abs(gradient[i]) *
+                ((11 * sigmoid(at[i]) + 17 * std::abs(at[i]) * slope(at[i])) * u + 2 * underflow) +
+            rounding * std::abs(slopes[i]));
+      }
+      expect_within(y, expected, bounds, to_string(dtype));
+      expect_within(dx, slopes, slope_bounds, to_string(dtype));
+      ops::silu_backward(f.context, x, dy, dy);
       expect_same_bytes(dy, dx, "in place");
     }
   }

@@ -27,7 +27,7 @@ TEST(Allocation, SteadyCallsAllocateNothing) {
     // In float32 by Winograd's algorithm, in bfloat16 by oneDNN.
     const ops::Convolution c{16, 8, 8, 32, 32, 3, 1, 1, dtype};
     const ops::Linear l{16, 32, 10, ops::MatrixOrder::out_in, dtype};
-    const ops::MaxPool m{16, 8, 8, 32, 3, 2, 1, dtype};
+    const ops::Pooling m{16, 8, 8, 32, 3, 2, 1, dtype};
     const Tensor x = f.random(dtype, c.input_shape(), "x"),
                  w = f.random(dtype, c.weight_shape(), "w"), y = f.make(dtype, c.output_shape());
     const Tensor dx = f.make(dtype, c.input_shape()), dw = f.make(DType::float32, c.weight_shape());

@@ -32,8 +32,8 @@ void for_each_tap(const Convolution& c, const Visit& visit) {
       for (std::int64_t j = 0; j < c.out_width(); ++j)
         for (std::int64_t r = 0; r < c.kernel; ++r)
           for (std::int64_t s = 0; s < c.kernel; ++s) {
-            const std::int64_t row = i * c.stride - c.padding + r,
-                               column = j * c.stride - c.padding + s;
+            const std::int64_t row = i * c.stride - c.padding.before + r,
+                               column = j * c.stride - c.padding.before + s;
             if (row < 0 || row >= c.height || column < 0 || column >= c.width) continue;
             for (std::int64_t k = 0; k < c.out_channels; ++k)
               for (std::int64_t ch = 0; ch < c.in_channels; ++ch) {
@@ -63,7 +63,9 @@ Values reference_backward_weight(const Convolution& c, const Values& x, const Va
 std::string name_of(const Convolution& c) {
   return fmt::format("{} {} -> {} kernel {} stride {} padding {}", to_string(c.dtype),
                      to_string(c.input_shape()), to_string(c.output_shape()), c.kernel, c.stride,
-                     c.padding);
+                     c.padding.before == c.padding.after
+                         ? std::to_string(c.padding.before)
+                         : fmt::format("{} and {}", c.padding.before, c.padding.after));
 }
 
 // Arguments: batch, height, width, input channels, output channels, kernel, stride, padding. Sizes
@@ -71,14 +73,35 @@ std::string name_of(const Convolution& c) {
 // shapes with a hand-chosen implementation (few pixels, strided 1x1) at that and at other paddings.
 std::vector<Convolution> cases() {
   const Convolution shapes[] = {
-      {1, 1, 1, 1, 1, 1, 1, 0},     {1, 1, 1, 1, 1, 3, 1, 1},     {2, 7, 5, 3, 8, 3, 1, 1},
-      {2, 13, 11, 7, 5, 3, 2, 1},   {3, 8, 9, 16, 32, 3, 2, 1},   {1, 9, 9, 5, 17, 7, 2, 3},
-      {2, 8, 8, 16, 24, 1, 2, 0},   {2, 7, 7, 32, 64, 1, 2, 0},   {1, 5, 5, 32, 64, 1, 1, 0},
-      {5, 4, 4, 64, 64, 3, 1, 1},   {2, 6, 6, 3, 16, 7, 1, 3},    {2, 7, 7, 4, 4, 3, 1, 0},
-      {2, 28, 28, 1, 64, 3, 1, 1},  {3, 7, 7, 32, 64, 3, 2, 1},   {2, 9, 11, 13, 19, 3, 1, 3},
-      {2, 32, 32, 3, 16, 7, 2, 3},  {16, 7, 6, 32, 64, 3, 1, 1},  {2, 16, 16, 3, 24, 4, 4, 0},
-      {3, 12, 9, 32, 40, 2, 2, 0},  {2, 8, 8, 16, 24, 1, 1, 1},   {2, 8, 6, 32, 16, 1, 2, 1},
-      {4, 16, 16, 32, 32, 3, 1, 0}, {4, 16, 16, 32, 32, 3, 1, 2}, {1, 9, 8, 8, 8, 5, 3, 4},
+      {1, 1, 1, 1, 1, 1, 1, 0},
+      {1, 1, 1, 1, 1, 3, 1, 1},
+      {2, 7, 5, 3, 8, 3, 1, 1},
+      {2, 13, 11, 7, 5, 3, 2, 1},
+      {3, 8, 9, 16, 32, 3, 2, 1},
+      {1, 9, 9, 5, 17, 7, 2, 3},
+      {2, 8, 8, 16, 24, 1, 2, 0},
+      {2, 7, 7, 32, 64, 1, 2, 0},
+      {1, 5, 5, 32, 64, 1, 1, 0},
+      {5, 4, 4, 64, 64, 3, 1, 1},
+      {2, 6, 6, 3, 16, 7, 1, 3},
+      {2, 7, 7, 4, 4, 3, 1, 0},
+      {2, 28, 28, 1, 64, 3, 1, 1},
+      {3, 7, 7, 32, 64, 3, 2, 1},
+      {2, 9, 11, 13, 19, 3, 1, 3},
+      {2, 32, 32, 3, 16, 7, 2, 3},
+      {16, 7, 6, 32, 64, 3, 1, 1},
+      {2, 16, 16, 3, 24, 4, 4, 0},
+      {3, 12, 9, 32, 40, 2, 2, 0},
+      {2, 8, 8, 16, 24, 1, 1, 1},
+      {2, 8, 6, 32, 16, 1, 2, 1},
+      {4, 16, 16, 32, 32, 3, 1, 0},
+      {4, 16, 16, 32, 32, 3, 1, 2},
+      {1, 9, 8, 8, 8, 5, 3, 4},
+      // other zeros in front than behind, as in TensorFlow's "same"
+      {2, 8, 9, 32, 16, 2, 1, {0, 1}},
+      {3, 9, 8, 5, 7, 3, 2, {0, 1}},
+      {2, 8, 8, 32, 32, 3, 1, {2, 0}},
+      {1, 7, 6, 3, 8, 4, 2, {1, 2}},
   };
   std::vector<Convolution> all;
   for (const DType dtype : compute_types) {

@@ -64,6 +64,8 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "linear_gelu_forward",
                                                "max_pool_backward",
                                                "max_pool_forward",
+                                               "mean_pool_backward",
+                                               "mean_pool_forward",
                                                "merge_statistics",
                                                "pack_status",
                                                "positions_backward",
@@ -76,6 +78,8 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "row_norm_forward",
                                                "row_square_sums",
                                                "scaled_copy",
+                                               "silu_backward",
+                                               "silu_forward",
                                                "softmax_gradient",
                                                "softmax_statistics",
                                                "softmax_sums",
@@ -83,6 +87,7 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "swap",
                                                "swiglu_backward",
                                                "swiglu_forward",
+                                               "transpose",
                                                "update_ema"};
   std::vector<std::string_view> names;
   for (const OpEntry& op : op_list) names.push_back(op.name);

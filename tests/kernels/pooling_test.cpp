@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Max pooling and average pooling against loops over the windows: the first of equal maxima,
+// Max, mean and average pooling against loops over the windows: the first of equal maxima,
 // gradients, NaNs, ResNet's windows, rows outside of all windows, and the bytes that meta counts.
 // Gradients are also checked against finite differences.
 
@@ -15,20 +15,20 @@
 namespace trireme {
 namespace {
 
-using ops::MaxPool;
+using ops::Pooling;
 using namespace test;
 
-std::string name_of(const MaxPool& p) {
+std::string name_of(const Pooling& p) {
   return fmt::format("{} [{}, {}, {}, {}] kernel {} stride {} padding {}", to_string(p.dtype),
                      p.batch, p.height, p.width, p.channels, p.kernel, p.stride, p.padding);
 }
 
-Shape input_shape(const MaxPool& p) { return {p.batch, p.height, p.width, p.channels}; }
+Shape input_shape(const Pooling& p) { return {p.batch, p.height, p.width, p.channels}; }
 
 // Calls visit(output, input, index in the window) for every element of every window, in row-major
 // order.
 template <class Visit>
-void for_each_tap(const MaxPool& p, const Visit& visit) {
+void for_each_tap(const Pooling& p, const Visit& visit) {
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t i = 0; i < p.out_height(); ++i)
       for (std::int64_t j = 0; j < p.out_width(); ++j)
@@ -49,7 +49,7 @@ struct Maxima {
   /// index of the maximum in the input
   std::vector<std::int64_t> source;
 };
-Maxima reference_max(const MaxPool& p, const Values& x) {
+Maxima reference_max(const Pooling& p, const Values& x) {
   const std::int64_t n = p.output_shape().elements();
   Maxima m{Values(n, -std::numeric_limits<double>::infinity()), Values(n, -1),
            std::vector<std::int64_t>(n, -1)};
@@ -62,8 +62,8 @@ Maxima reference_max(const MaxPool& p, const Values& x) {
   return m;
 }
 
-std::vector<MaxPool> cases() {
-  std::vector<MaxPool> all;
+std::vector<Pooling> cases() {
+  std::vector<Pooling> all;
   for (const DType dtype : compute_types) {
     all.push_back({1, 1, 1, 1, 1, 1, 0, dtype});
     all.push_back({2, 7, 5, 3, 3, 2, 1, dtype});
@@ -81,7 +81,7 @@ std::vector<MaxPool> cases() {
 }
 
 TEST(MaxPool, ForwardTakesTheFirstMaximum) {
-  for (const MaxPool& p : cases()) {
+  for (const Pooling& p : cases()) {
     OpsFixture f;
     const Tensor random = f.random(p.dtype, input_shape(p), "x"),
                  ties = f.make(p.dtype, input_shape(p));
@@ -101,7 +101,7 @@ TEST(MaxPool, ForwardTakesTheFirstMaximum) {
 }
 
 TEST(MaxPool, BackwardGivesEachGradientToItsWinner) {
-  for (const MaxPool& p : cases()) {
+  for (const Pooling& p : cases()) {
     OpsFixture f;
     const Tensor x = f.random(p.dtype, input_shape(p), "x"),
                  dy = f.random(p.dtype, p.output_shape(), "dy");
@@ -125,7 +125,7 @@ TEST(MaxPool, BackwardGivesEachGradientToItsWinner) {
 }
 
 TEST(MaxPool, BackwardAgreesWithFiniteDifferences) {
-  for (const MaxPool& p : cases()) {
+  for (const Pooling& p : cases()) {
     if (p.dtype != DType::float32) continue;
     OpsFixture f;
     const Tensor x = f.random(p.dtype, input_shape(p), "x"),
@@ -150,7 +150,7 @@ TEST(MaxPool, NaNIsNotLost) {
   for (const DType dtype : compute_types) {
     for (std::int64_t place = 0; place < 9; ++place) {
       OpsFixture f;
-      const MaxPool p{1, 3, 3, 1, 3, 1, 0, dtype};
+      const Pooling p{1, 3, 3, 1, 3, 1, 0, dtype};
       const Tensor x = f.random(dtype, {1, 3, 3, 1}, "x"), y = f.make(dtype, {1, 1, 1, 1}),
                    winners = f.make(DType::uint8, {1, 1, 1, 1});
       set_value(x, place, std::numeric_limits<double>::quiet_NaN());
@@ -195,8 +195,32 @@ TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
   }
 }
 
+TEST(MeanPool, AveragesTheWindowsWithTheirZeros) {
+  for (const Pooling& p : cases()) {
+    OpsFixture f;
+    const Tensor x = f.random(p.dtype, input_shape(p), "x"),
+                 dy = f.random(p.dtype, p.output_shape(), "dy"),
+                 y = f.filled(p.dtype, p.output_shape(), 77),
+                 dx = f.filled(p.dtype, input_shape(p), 77);
+    mean_pool_forward(f.context, p, x, y);
+    mean_pool_backward(f.context, p, dy, dx);
+    const double share = 1.0 / static_cast<double>(p.kernel * p.kernel);
+    const Values from = values(x), gradient = values(dy);
+    Values mean(y.elements()), mean_scale(y.elements()), sum(x.elements()), sum_scale(x.elements());
+    for_each_tap(p, [&](auto o, auto i, auto /*place*/) {
+      mean[o] += share * from[i];
+      mean_scale[o] += share * std::abs(from[i]);
+      sum[i] += share * gradient[o];
+      sum_scale[i] += share * std::abs(gradient[o]);
+    });
+    const auto taps = static_cast<double>(p.kernel * p.kernel + 2);
+    expect_within(y, mean, sum_bounds(mean, mean_scale, taps, p.dtype), name_of(p));
+    expect_within(dx, sum, sum_bounds(sum, sum_scale, taps, p.dtype), name_of(p));
+  }
+}
+
 TEST(Pooling, MetaCountsTheBytesOfTheReal) {
-  for (const MaxPool& p : cases()) {
+  for (const Pooling& p : cases()) {
     OpsFixture real, meta(DeviceKind::meta);
     for (OpsFixture* f : {&real, &meta}) {
       const Tensor x = f->random(p.dtype, input_shape(p), "x"),
@@ -205,11 +229,13 @@ TEST(Pooling, MetaCountsTheBytesOfTheReal) {
                    mean = f->make(p.dtype, {p.batch, p.channels});
       max_pool_forward(f->context, p, x, y, winners);
       max_pool_backward(f->context, p, y, winners, x);
+      mean_pool_forward(f->context, p, x, y);
+      mean_pool_backward(f->context, p, y, x);
       average_pool_forward(f->context, p.batch, p.height * p.width, p.channels, x, mean);
       average_pool_backward(f->context, p.batch, p.height * p.width, p.channels, mean, x);
     }
     EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes) << name_of(p);
-    EXPECT_EQ(meta.context.counters().calls, 4);
+    EXPECT_EQ(meta.context.counters().calls, 6);
     EXPECT_EQ(meta.workspace.peak_bytes(), real.workspace.peak_bytes());
   }
 }

@@ -21,6 +21,13 @@ void gelu_forward(const Stream&, Gelu, std::int64_t count, const T* x, T* y);
 template <class T>
 void gelu_backward(const Stream&, Gelu, std::int64_t count, const T* x, const T* dy, T* dx);
 
+/// y = x / (1 + exp(-x)).
+template <class T>
+void silu_forward(const Stream&, std::int64_t count, const T* x, T* y);
+/// dx = dy * silu'(x). dx may be dy or x.
+template <class T>
+void silu_backward(const Stream&, std::int64_t count, const T* x, const T* dy, T* dx);
+
 /// y [rows, width] = silu(gate) * up (Shazeer 2020), where x [rows, 2 width] holds gate, then up,
 /// in each row.
 template <class T>

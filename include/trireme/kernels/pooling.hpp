@@ -29,6 +29,13 @@ template <class T>
 void max_pool_backward(const Stream&, const PoolWindows&, const T* dy, const std::uint8_t* winners,
                        T* dx);
 
+/// y = mean of each window; elements outside of the image are 0.
+template <class T>
+void mean_pool_forward(const Stream&, const PoolWindows&, const T* x, T* y);
+/// dx = sum of dy over the windows that an element is in, over kernel^2, in row-major order.
+template <class T>
+void mean_pool_backward(const Stream&, const PoolWindows&, const T* dy, T* dx);
+
 /// Arguments of sum_rows() and broadcast_rows(). sum_rows(): y [batch, columns] = or, if `add`, +=
 /// scale * (sum over the rows of x [batch, rows, columns]).
 /// Each column has one order of summation: float32 with a partial sum per 128 rows and, on a

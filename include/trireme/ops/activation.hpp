@@ -17,6 +17,12 @@ void gelu_forward(Context&, const Tensor& x, const Tensor& y, Gelu form = Gelu::
 void gelu_backward(Context&, const Tensor& x, const Tensor& dy, const Tensor& dx,
                    Gelu form = Gelu::tanh);
 
+/// Writes y = x / (1 + exp(-x)) (Hendrycks & Gimpel 2016). y must not be the memory of x, because
+/// backward reads x.
+void silu_forward(Context&, const Tensor& x, const Tensor& y);
+/// Writes dx = dy times the derivative at x. dx may be the memory of dy.
+void silu_backward(Context&, const Tensor& x, const Tensor& dy, const Tensor& dx);
+
 /// Writes y [rows, w] = silu(gate) * up with silu(g) = g / (1 + exp(-g)) (Shazeer 2020). x [rows, 2
 /// w] holds the gate in its first w columns and `up` in its last w.
 void swiglu_forward(Context&, const Tensor& x, const Tensor& y);

@@ -7,6 +7,19 @@ namespace trireme::ops {
 
 // B batch, H height, W width, C channels in, K channels out, R kernel size
 
+/// Rows and columns of zeros in front of an image and behind it.
+struct Padding {
+  std::int64_t before = 0, after = 0;
+  constexpr Padding(std::int64_t both) : before(both), after(both) {}
+  constexpr Padding(std::int64_t in_front, std::int64_t behind) : before(in_front), after(behind) {}
+  constexpr std::int64_t sum() const { return before + after; }
+  /// Returns one number for both, which is the number on each side if they are equal.
+  constexpr std::int64_t code() const {
+    return before == after ? before : before + ((after + 1) << 32);
+  }
+  bool operator==(const Padding&) const = default;
+};
+
 /// A square 2-D convolution without groups, dilation or bias. Input [B, H, W, C], weight [K, R, R,
 /// C] in memory order, output [B, H', W', K].
 ///
@@ -15,7 +28,8 @@ namespace trireme::ops {
 /// have fewer. The ops then use a copy of the weight that is padded with zeros, too.
 struct Convolution {
   std::int64_t batch = 0, height = 0, width = 0, in_channels = 0, out_channels = 0;
-  std::int64_t kernel = 1, stride = 1, padding = 0;
+  std::int64_t kernel = 1, stride = 1;
+  Padding padding = 0;
   /// Type of input, weight and output: float32, bfloat16 or float16. Sums are float32.
   DType dtype = DType::float32;
   std::int64_t padded_channels = 0;  ///< channels of the input in memory, if more than in_channels
@@ -27,8 +41,8 @@ struct Convolution {
     c.padded_channels = 0;
     return c;
   }
-  std::int64_t out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
-  std::int64_t out_width() const { return (width + 2 * padding - kernel) / stride + 1; }
+  std::int64_t out_height() const { return (height + padding.sum() - kernel) / stride + 1; }
+  std::int64_t out_width() const { return (width + padding.sum() - kernel) / stride + 1; }
   Shape input_shape() const {
     return {batch, height, width, is_padded() ? padded_channels : in_channels};
   }

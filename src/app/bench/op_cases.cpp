@@ -185,7 +185,7 @@ void add_embeddings(std::vector<OpCase>& cases, DType type, std::int64_t rows, s
 constexpr std::int64_t side = 32, pixels = side * side;
 
 void add_pools(std::vector<OpCase>& cases, DType type, std::int64_t images, std::int64_t channels) {
-  const ops::MaxPool pool{
+  const ops::Pooling pool{
       .batch = images, .height = side, .width = side, .channels = channels, .dtype = type};
   const Shape shape{images, side, side, channels};
   for (const bool forward : {true, false}) {

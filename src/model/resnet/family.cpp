@@ -58,7 +58,7 @@ class StemBlock final : public Block {
   Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
     const Tensor activated = norm_.forward(pass, convolution_, x);
     if (!pool_) return activated;
-    const ops::MaxPool pool = pooling(activated.shape, activated.dtype);
+    const ops::Pooling pool = pooling(activated.shape, activated.dtype);
     const Tensor y = pass.activation(activated.dtype, pool.output_shape());
     const Tensor winners = pass.activation(DType::uint8, pool.output_shape());
     ops::max_pool_forward(pass.context(), pool, activated, y, winners);
@@ -79,7 +79,7 @@ class StemBlock final : public Block {
   }
 
  private:
-  static ops::MaxPool pooling(const Shape& x, DType dtype) {
+  static ops::Pooling pooling(const Shape& x, DType dtype) {
     return {.batch = x[0],
             .height = x[1],
             .width = x[2],
@@ -161,7 +161,7 @@ class ResidualBlock final : public Block {
     ImageNorm::Convolved convolved;  // with `joins` the shortcut without its norm
     Tensor residual = x;
     if (joins)
-      convolved = shortcut_->norm.convolve(pass, shortcut_->convolution, x);
+      convolved = shortcut_->norm.convolve(pass, &shortcut_->convolution, x);
     else if (shortcut_)
       residual = shortcut_->norm.forward(pass, shortcut_->convolution, x);
     for (std::size_t i = 1; i < convolutions_.size(); ++i) {

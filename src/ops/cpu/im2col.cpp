@@ -64,8 +64,8 @@ void im2col(const Convolution& c, const Tensor& x, const Tensor& columns) {
     // Row `number` of the matrix: the pixels under the kernel at one output pixel, zeros in the
     // padding.
     const std::int64_t image = number / (out_height * out_width);
-    const std::int64_t top = number / out_width % out_height * c.stride - c.padding,
-                       left = number % out_width * c.stride - c.padding;
+    const std::int64_t top = number / out_width % out_height * c.stride - c.padding.before,
+                       left = number % out_width * c.stride - c.padding.before;
     std::byte* place = to + number * row;
     for (std::int64_t i = top; i < top + c.kernel; ++i) {
       for (std::int64_t j = left; j < left + c.kernel; ++j, place += pixel) {

@@ -80,15 +80,15 @@ Descriptor operation_of(const OperationAttributes& attributes, const Convolution
                         const Tensors& tensors) {
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-  const std::vector<std::int64_t> stride{c.stride, c.stride}, padding{c.padding, c.padding},
-      dilation{1, 1};
+  const std::vector<std::int64_t> stride{c.stride, c.stride}, dilation{1, 1},
+      before{c.padding.before, c.padding.before}, after{c.padding.after, c.padding.after};
   Descriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   convolution.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2)
       .set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute)
       .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode)
       .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)
-      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding)
-      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding)
+      .set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, before)
+      .set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, after)
       .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation)
       .finalize();
   const float one = 1, zero = 0;

@@ -39,13 +39,13 @@ std::size_t ProblemHash::operator()(const Problem& problem) const {
 }
 
 Problem problem_of(Problem::Kind kind, const Convolution& c) {
-  return {
-      kind,
-      c.dtype,
-      false,
-      false,
-      {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride, c.padding},
-      false};
+  return {kind,
+          c.dtype,
+          false,
+          false,
+          {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride,
+           c.padding.code()},
+          false};
 }
 
 }  // namespace trireme::ops
