@@ -52,6 +52,8 @@ std::optional<Table> Value::table() const {
   return values;
 }
 
+std::int64_t Value::line() const { return node_of(node_).source().begin.line; }
+
 const char* Value::type_name() const {
   switch (node_of(node_).type()) {
     case toml::node_type::table: return "a table";

@@ -22,9 +22,9 @@
 namespace trireme::model {
 
 std::span<const Family* const> families() {
-  extern const Family resnet_family, mlp_family, vit_family, transformer_family;
+  extern const Family resnet_family, mlp_family, vit_family, transformer_family, chain_family;
   static constexpr const Family* all[] = {&resnet_family, &mlp_family, &vit_family,
-                                          &transformer_family};
+                                          &transformer_family, &chain_family};
   return all;
 }
 

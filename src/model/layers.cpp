@@ -43,15 +43,18 @@ Tensor allocate_mask(MicroBatchPass& pass, std::int64_t elements) {
 
 }  // namespace
 
-Convolution2d::Convolution2d(std::string name, const Sizes& sizes)
-    : name_(std::move(name)), sizes_(sizes) {}
+Convolution2d::Convolution2d(std::string name, const Sizes& sizes,
+                             const std::optional<Initializer>& start)
+    : name_(std::move(name)), sizes_(sizes) {
+  const double fan_out = static_cast<double>(sizes.out * sizes.kernel * sizes.kernel);
+  start_ = start.value_or(Initializer{Initializer::Kind::normal, std::sqrt(2.0 / fan_out)});
+}
 
 void Convolution2d::declare(parallel::ParameterList& list) {
   const auto& [in, out, kernel, stride, padding] = sizes_;
-  const double fan_out = static_cast<double>(out * kernel * kernel);
   weight_ = list.declare({.name = name_ + ".weight",
                           .shape = {out, in, kernel, kernel},
-                          .initializer = {Initializer::Kind::normal, std::sqrt(2.0 / fan_out)},
+                          .initializer = start_,
                           .inner = InnerOrder::channels_last});
 }
 
@@ -102,11 +105,11 @@ Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want
 }
 
 ImageNorm::ImageNorm(std::string name, ImageNormKind kind, std::int64_t channels,
-                     FusedActivation activation, bool zero_scale)
+                     FusedActivation activation, bool zero_scale, std::int64_t groups)
     : name_(std::move(name)),
       kind_(kind),
       channels_(channels),
-      groups_(std::min<std::int64_t>(32, channels)),
+      groups_(groups > 0 ? groups : std::min<std::int64_t>(32, channels)),
       activation_(activation),
       zero_scale_(zero_scale) {
   while (channels_ % groups_ != 0) --groups_;
@@ -132,13 +135,18 @@ ops::BatchNorm ImageNorm::batch_norm(const Tensor& x) const {
           .dtype = x.dtype};
 }
 
-ImageNorm::Convolved ImageNorm::convolve(MicroBatchPass& pass, Convolution2d& convolution,
+ImageNorm::Convolved ImageNorm::convolve(MicroBatchPass& pass, Convolution2d* convolution,
                                          const Tensor& input) {
   const auto vector = [&] { return pass.activation(DType::float32, {channels_}); };
+  const auto compute = [&](const ops::BatchStatistics& statistics) {
+    if (convolution) return convolution->forward(pass, input, &statistics);
+    ops::batch_norm_statistics(pass.context(), batch_norm(input), input, statistics);
+    return input;
+  };
   const Tensor mean = vector(), rstd = vector();
   const ops::BatchStatistics statistics{mean, rstd, vector()};
   const ops::BatchGroup& group = pass.batch_norm();
-  if (group.size == 1) return {convolution.forward(pass, input, &statistics), statistics};
+  if (group.size == 1) return {compute(statistics), statistics};
   // This rank's part of the gather. Its rstd is that of the rank alone until the join.
   const ArenaScope scope(pass.context().workspace());
   const Tensor all =
@@ -147,7 +155,7 @@ ImageNorm::Convolved ImageNorm::convolve(MicroBatchPass& pass, Convolution2d& co
   const ops::BatchStatistics alone{.mean = own.rows(0, channels_),
                                    .rstd = statistics.rstd,
                                    .unbiased_variance = own.rows(channels_, 2 * channels_)};
-  const Tensor x = convolution.forward(pass, input, &alone);
+  const Tensor x = compute(alone);
   ops::batch_norm_join(pass.context(), batch_norm(x), group, all, statistics);
   return {x, statistics};
 }
@@ -158,13 +166,14 @@ ImageNorm::Convolved ImageNorm::convolve(MicroBatchPass& pass, Convolution2d& co
 //   those of the other ranks of the group. A block that is recomputed joins them again: all ranks
 //   of the group recompute it at the same place of their schedule, and the parts are the same.
 // - Group norm: statistics of each sample, computed with the norm.
-Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& input,
-                          const Tensor& residual) {
+Tensor ImageNorm::forward_behind(MicroBatchPass& pass, Convolution2d* convolution,
+                                 const Tensor& input, const Tensor& residual) {
   parallel::ParameterStore& store = pass.store();
   const bool relu = activation_ != FusedActivation::none,
              add = activation_ == FusedActivation::add_relu;
   if (kind_ == ImageNormKind::batch && !pass.training()) {
-    const Tensor x = convolution.forward(pass, input), y = pass.activation(x.dtype, x.shape);
+    const Tensor x = convolution ? convolution->forward(pass, input) : input,
+                 y = pass.activation(x.dtype, x.shape);
     ops::batch_norm_inference(pass.context(), batch_norm(x), x, store.weight(scale_),
                               store.weight(shift_), residual, store.weight(running_mean_),
                               store.weight(running_variance_), y);
@@ -185,7 +194,7 @@ Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, cons
     const auto vector = [&] { return pass.activation(DType::float32, {input.shape[0] * groups_}); };
     statistics.mean = vector();
     statistics.rstd = vector();
-    x = convolution.forward(pass, input);
+    x = convolution ? convolution->forward(pass, input) : input;
     y = pass.activation(x.dtype, x.shape);
     const ops::GroupNorm norm{.batch = x.shape[0],
                               .pixels = pixel_rows(x) / x.shape[0],
@@ -251,7 +260,7 @@ Tensor ImageNorm::forward_joined(MicroBatchPass& pass, Convolution2d& convolutio
                                  const Tensor& input, const ImageNorm& shortcut,
                                  const Convolved& residual) {
   TRIREME_EXPECT(pass.training() && pass.batch_norm().size == 1);
-  const Convolved convolved = convolve(pass, convolution, input);
+  const Convolved convolved = convolve(pass, &convolution, input);
   const ops::BatchNorm norm = batch_norm(convolved.x);
   const Tensor y = pass.activation(convolved.x.dtype, convolved.x.shape),
                mask = allocate_mask(pass, ops::batch_norm_mask_elements(pass.context(), norm));

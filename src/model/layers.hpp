@@ -17,16 +17,18 @@ namespace trireme::model {
 // A layer's forward pushes the tensors that its backward needs on the stack of the pass. So a block
 // calls the backward functions in exactly the reverse order of its forward calls.
 
-/// A square convolution without bias on x [B, H, W, C]. Its parameter is `<name>.weight`, with
-/// Kaiming normal initialization (fan out).
+/// A square convolution without bias on x [B, H, W, C]. Its parameter is `<name>.weight`.
 class Convolution2d {
  public:
   /// Channels of input and output; rows and columns of the kernel, of a step, and of the zeros at
   /// each edge of the image.
   struct Sizes {
-    std::int64_t in, out, kernel = 1, stride = 1, padding = 0;
+    std::int64_t in, out, kernel = 1, stride = 1;
+    ops::Padding padding = 0;
   };
-  Convolution2d(std::string name, const Sizes& sizes);
+  /// Without a start the weights are Kaiming normal (fan out).
+  Convolution2d(std::string name, const Sizes& sizes,
+                const std::optional<parallel::Initializer>& start = {});
   void declare(parallel::ParameterList& list);
   /// Returns the shape [B, H', W', out] of the output.
   Shape output_shape(const Shape& input) const;
@@ -45,6 +47,7 @@ class Convolution2d {
   ops::Convolution problem(const Shape& input, DType dtype) const;
   std::string name_;
   Sizes sizes_;
+  parallel::Initializer start_;
   parallel::ParameterId weight_;
   ops::PreparedWeight prepared_;
 };
@@ -58,13 +61,20 @@ class ImageNorm {
   /// The operations after the norm: none, ReLU, or the residual sum and ReLU.
   enum class FusedActivation : std::uint8_t { none, relu, add_relu };
   /// `zero_scale`: the scale starts at 0, so that a residual block starts as the identity.
+  /// `groups`: those of a group norm; 0: 32, or the next smaller divisor of the channels.
   ImageNorm(std::string name, ImageNormKind kind, std::int64_t channels, FusedActivation activation,
-            bool zero_scale = false);
+            bool zero_scale = false, std::int64_t groups = 0);
   void declare(parallel::ParameterList& list);
   /// Returns y = activation(norm(convolution(x)) [+ residual]). It calls the convolution itself,
   /// which may compute the norm's statistics with its own result. `residual` only with add_relu.
   Tensor forward(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& x,
-                 const Tensor& residual = {});
+                 const Tensor& residual = {}) {
+    return forward_behind(pass, &convolution, x, residual);
+  }
+  /// The same without a convolution: y = activation(norm(x) [+ residual]).
+  Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual = {}) {
+    return forward_behind(pass, nullptr, x, residual);
+  }
   /// Gradients of the norm's input and of the residual; the latter is undefined without one.
   struct Gradients {
     Tensor dx, dresidual;
@@ -79,8 +89,8 @@ class ImageNorm {
     ops::BatchStatistics statistics;
   };
   /// Runs the convolution in front of a batch norm in training. Saves what the convolution's
-  /// backward needs, and nothing of the norm.
-  Convolved convolve(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& input);
+  /// backward needs, and nothing of the norm. Null: the input is that of the norm.
+  Convolved convolve(MicroBatchPass& pass, Convolution2d* convolution, const Tensor& input);
   /// forward() of a batch norm with add_relu, joined with the norm of the shortcut
   /// (ops::batch_norm_apply_joined()). `residual` is from the convolve() of `shortcut`. In
   /// training.
@@ -91,6 +101,8 @@ class ImageNorm {
   Gradients backward_joined(MicroBatchPass& pass, const Tensor& dy, const ImageNorm& shortcut);
 
  private:
+  Tensor forward_behind(MicroBatchPass& pass, Convolution2d* convolution, const Tensor& input,
+                        const Tensor& residual);
   ops::BatchNorm batch_norm(const Tensor& x) const;
   /// Returns the tensors that forward of a joined norm needs.
   ops::JoinedBatchNorm joined(MicroBatchPass& pass, const Convolved& convolved) const;

@@ -109,13 +109,13 @@ void DropoutKey::apply_in_place(MicroBatchPass& pass, double probability, std::i
   if (pass.training() && probability > 0) apply(pass, probability, context, x, x);
 }
 
-void RowNormLayer::declare(parallel::ParameterList& list) {
+void RowNormLayer::declare(parallel::ParameterList& list, double scale) {
   const auto declare_one = [&](const char* suffix, double value) {
     ParameterSpec spec = vector_spec(name_ + suffix, options_.width, value);
     if (options_.rows_are_held) spec.partial_gradient = parallel::PartialGradient::of_held_rows;
     return list.declare(std::move(spec));
   };
-  scale_ = declare_one(".weight", 1);
+  scale_ = declare_one(".weight", scale);
   if (!rms()) shift_ = declare_one(".bias", 0);
 }
 

@@ -98,7 +98,8 @@ class RowNormLayer {
   };
   RowNormLayer(std::string name, const Options& options)
       : name_(std::move(name)), options_(options) {}
-  void declare(parallel::ParameterList& list);
+  /// `scale`: the initial value of the weight.
+  void declare(parallel::ParameterList& list, double scale = 1);
   /// Returns y [held, width] and saves what backward needs.
   Tensor forward(MicroBatchPass& pass, const Tensor& x);
   /// Computes dx = gradient of x, plus `dresidual` if it is defined. dx may share memory with dy or

@@ -2,16 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include "model/chain/options.hpp"
 #include "model/mlp/options.hpp"
 #include "model/resnet/options.hpp"
 #include "model/transformer/options.hpp"
 #include "model/vit/options.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/model/family.hpp"
+#include "trireme/model/keys.hpp"
 
 namespace trireme::test {
 
@@ -77,6 +80,48 @@ inline model::ModelOptions small_vit(model::VitPool pool = model::VitPool::token
                                     .dropout = 0.1});
 }
 
+/// Returns the chain of these blocks, as model.blocks has them. Throws InputError.
+inline model::ModelOptions chain(const std::string& blocks) {
+  keys::Reader reader("model.kind = \"chain\"\nmodel.blocks = " + blocks, "deck.toml");
+  model::ModelOptions options;
+  model::visit_keys(reader, options);
+  reader.finish();
+  return options;
+}
+
+/// A residual network with every kind of block that takes pixels; `norm`: "batch" or "group".
+inline model::ModelOptions chain_of_convolutions(const std::string& norm) {
+  const std::string conv = "{ kind = \"conv\", kernel = 3, bias = false, channels = ",
+                    norms = "{ kind = \"norm\", norm = \"" + norm + "\" }, ",
+                    relu = "{ kind = \"activation\" }, ";
+  return chain("[" + conv + "8 }, " + norms + relu +                                      //
+               "{ kind = \"residual\", body = [" + conv + "12, stride = 2 }, " + norms +  //
+               relu + conv + "12 }, " + norms + "] }, " + relu +                          //
+               "{ kind = \"residual\", drop_path = 0.2, body = [" + norms + relu + conv +
+               "12 }] }, " +
+               "{ kind = \"conv\", channels = 8, kernel = 2 }, "
+               "{ kind = \"activation\", activation = \"silu\" }, "
+               "{ kind = \"pool\", kernel = 3, stride = 1, padding = 1 }, "
+               "{ kind = \"pool\", pool = \"mean\" }, { kind = \"flatten\" }, "
+               "{ kind = \"dropout\", rate = 0.1 }, { kind = \"linear\", width = 5 }]");
+}
+
+/// A transformer and a mixer with every kind of block that takes tokens.
+inline model::ModelOptions chain_of_tokens() {
+  return chain(
+      "[{ kind = \"patches\", patch = 2, width = 12 }, { kind = \"positions\" }, "
+      "{ kind = \"residual\", repeat = 2, body = [{ kind = \"norm\", norm = \"layer\" }, "
+      "{ kind = \"attention\", heads = 3 }] }, "
+      "{ kind = \"residual\", body = [{ kind = \"norm\", norm = \"rms\" }, "
+      "{ kind = \"linear\", width = 20 }, { kind = \"activation\", activation = \"gelu\" }, "
+      "{ kind = \"linear\", width = 12, bias = false }] }, "
+      "{ kind = \"residual\", body = [{ kind = \"transpose\" }, "
+      "{ kind = \"linear\", width = 16 }, { kind = \"transpose\" }] }, "
+      "{ kind = \"residual\", body = [{ kind = \"linear\", width = 10 }] }, "
+      "{ kind = \"pool\", pool = \"global\" }, { kind = \"norm\", norm = \"layer\" }, "
+      "{ kind = \"linear\", width = 5 }]");
+}
+
 /// Returns small models of all families, in their forms. Tests of properties that hold for every
 /// model loop over them, so a new family is tested when it is added here.
 inline std::vector<SmallModel> small_models() {
@@ -89,6 +134,9 @@ inline std::vector<SmallModel> small_models() {
           {mlp({32, 16}), images, 5},
           {small_vit(), images, 5},
           {small_vit(model::VitPool::mean), images, 5},
+          {chain_of_convolutions("batch"), images, 5},
+          {chain_of_convolutions("group"), images, 5},
+          {chain_of_tokens(), images, 5},
           {small_gpt2(), text, 37},
           {llama, text, 37}};
 }

@@ -34,6 +34,8 @@ class Value {
   std::optional<Table> table() const;
   /// Returns the text after the "=" of a --set; null for a value of the file.
   const std::string* raw() const { return raw_; }
+  /// Returns the line of the file on which the value begins. Without meaning within a --set.
+  std::int64_t line() const;
 
   /// Returns the type in words: "an integer", "a string".
   const char* type_name() const;

@@ -208,6 +208,8 @@ class Block {
   virtual ~Block() = default;
   /// Returns the name for plans and traces, such as "layer1.0".
   virtual std::string name() const = 0;
+  /// Returns the layers in words, as in "conv, norm"; empty: the name says it.
+  virtual std::string contents() const { return {}; }
   /// Adds the block's parameters to `list` and keeps their ids, which replace those of earlier
   /// calls.
   virtual void declare(parallel::ParameterList& list) = 0;

@@ -64,6 +64,8 @@ struct Family {
   bool computes_float8 = false;
   /// A sample is one row of its matrix products; else each pixel or token is one.
   bool flattens = false;
+  /// The deck lists its blocks one by one.
+  bool lists_blocks = false;
   /// Advice for a model that is too large, as in "a smaller model.width".
   const char* size_advice;
   /// The names, in files of weights, of the table whose rows are the vocabulary.

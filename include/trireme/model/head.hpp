@@ -31,6 +31,8 @@ class Head {
   virtual ~Head() = default;
   /// Returns the name for plans and traces.
   virtual std::string name() const = 0;
+  /// Returns the layers in words, as Block::contents().
+  virtual std::string contents() const { return {}; }
   /// Adds the head's parameters to `list` and keeps their ids.
   virtual void declare(parallel::ParameterList& list) = 0;
   /// Computes the loss and, in training, the head's gradients. Collective over the tensor group.

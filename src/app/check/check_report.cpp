@@ -5,6 +5,9 @@
 // describe() makes a ReportLine for each subject; both forms of output are made from the lines.
 #include "check_report.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -133,6 +136,53 @@ Line memory_line(const CheckReport& report) {
            {"checkpoint_bytes", plan.host_checkpoint}}};
 }
 
+/// Returns the shape that a block gives of one sample; the last one gives the logits.
+Shape sample_output(const CheckReport& report, const model::BlockWork& block) {
+  const Shape& output = block.output;
+  switch (output.rank()) {
+    case 0: return {report.sets.train.class_count};
+    case 2: return {output[1]};
+    case 3: return {output[1], output[2]};
+    default: return {output[1], output[2], output[3]};
+  }
+}
+
+/// Prints the blocks as a table, with numbers of one sample.
+void print_blocks(const CheckReport& report) {
+  std::vector<std::array<std::string, 6>> rows{
+      {"block", "layers", "output", "weights", "forward FLOPs", "activation bytes"}};
+  const std::int64_t micro = report.deck.batch.micro;
+  for (const model::BlockWork& block : report.block_works)
+    rows.push_back({block.name, block.contents, to_string(sample_output(report, block)),
+                    std::to_string(block.weights),
+                    fmt::format("{:.4g}", block.forward_flops / static_cast<double>(micro)),
+                    std::to_string(block.activation_bytes / micro)});
+  std::array<std::size_t, 6> widths{};
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  for (const auto& [name, layers, output, weights, flops, bytes] : rows)
+    fmt::print("        {:<{}}  {:<{}}  {:<{}}  {:>{}}  {:>{}}  {:>{}}\n", name, widths[0], layers,
+               widths[1], output, widths[2], weights, widths[3], flops, widths[4], bytes,
+               widths[5]);
+}
+
+Json blocks_json(const CheckReport& report) {
+  Json rows = Json::array();
+  const std::int64_t micro = report.deck.batch.micro;
+  for (const model::BlockWork& block : report.block_works) {
+    const Shape shape = sample_output(report, block);
+    Json output = Json::array();
+    for (int i = 0; i < shape.rank(); ++i) output.push_back(shape[i]);
+    rows.push_back({{"name", block.name},
+                    {"layers", block.contents},
+                    {"output", output},
+                    {"weights", block.weights},
+                    {"forward_flops", block.forward_flops / static_cast<double>(micro)},
+                    {"activation_bytes", block.activation_bytes / micro}});
+  }
+  return rows;
+}
+
 std::vector<Line> describe(const CheckReport& report) {
   const deck::Deck& deck = report.deck;
   const train::ResolvedLayout& layout = report.layout;
@@ -186,8 +236,10 @@ std::vector<Line> describe(const CheckReport& report) {
 }  // namespace
 
 void print_as_text(const CheckReport& report) {
-  for (const Line& line : describe(report))
+  for (const Line& line : describe(report)) {
     fmt::print("{:<8}{}\n", line.name, printable_lines(line.text));
+    if (line.name == "model" && !report.block_works.empty()) print_blocks(report);
+  }
   for (const std::string& note : report.notes) fmt::print("note    {}\n", printable_lines(note));
   for (const std::string& warning : report.warnings) fmt::print("warning {}\n", warning);
   fmt::print("{}: nothing is wrong{}\n", report.path,
@@ -205,6 +257,7 @@ void print_as_json(const CheckReport& report) {
     json[line.name] = {{"text", line.text}};
     json[line.name].update(line.numbers);
   }
+  if (!report.block_works.empty()) json["blocks"] = blocks_json(report);
   json["ops"] = Json::array();
   for (const OpCount& work : report.ops)
     json["ops"].push_back(

@@ -8,7 +8,7 @@
 
 #include "app/resolved_run.hpp"
 #include "trireme/deck/deck.hpp"
-#include "trireme/model/options.hpp"
+#include "trireme/model/block_work.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/step/replica_memory.hpp"
 #include "trireme/train/step/sum_order.hpp"
@@ -37,6 +37,7 @@ struct CheckReport {
   double batch_norm_bytes = 0;  ///< that a replica sends in a step
   train::SumOrderChoice sum_order;
   train::MemoryPlan memory;
+  std::vector<model::BlockWork> block_works;  ///< of a family whose blocks the deck lists
   std::vector<OpCount> ops;  ///< of one step of rank 0, in the order of their first calls
   std::vector<std::string> notes, warnings;
 };

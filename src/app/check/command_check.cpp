@@ -138,13 +138,18 @@ ExitCode check(const CheckArguments& arguments) {
   const Shape input = replica.tokens() ? Shape{deck.batch.micro, replica.context()}
                                        : Shape{deck.batch.micro, train_set.height, train_set.width,
                                                train_set.channels};
-  const model::Model model(replica.model, input, replica.classes,
-                           {.tensor_rank = 0,
-                            .tensor_size = layout.tensor,
-                            .sequence_parallel = deck.parallel.sequence});
+  const model::Model model = with_deck_locations(deck, [&] {
+    return model::Model(replica.model, input, replica.classes,
+                        {.tensor_rank = 0,
+                         .tensor_size = layout.tensor,
+                         .sequence_parallel = deck.parallel.sequence});
+  });
   report.model = replica.model;
   report.weights = model.weight_count();
   report.blocks = model.block_count();
+  if (family_of(replica.model).lists_blocks)
+    report.block_works =
+        model::measure_blocks(replica.model, input, replica.classes, replica.compute, device);
   OpCounter counter;
   ops::OpObserver observer;  // only JSON lists the ops
   if (arguments.json) observer = [&](const ops::OpCall& call) { counter.add(call); };

@@ -35,7 +35,7 @@ std::string shorten_error_text(const std::string& words) {
 
 /// The descriptions of an error.
 struct ErrorText {
-  std::string chain;
+  std::string reasons;
   std::string version;  ///< about the version of a part of the file; the rest follows from it
 };
 
@@ -47,9 +47,9 @@ herr_t append_error(unsigned, const H5E_error2_t* error, void* out) {
       (description.starts_with("bad") || description.starts_with("unknown") ||
        description.starts_with("wrong"));
   if (is_of_version && text.version.empty()) text.version = description;
-  if (text.chain.size() > 400) return 0;
-  if (!text.chain.empty()) text.chain += "; ";
-  text.chain +=
+  if (text.reasons.size() > 400) return 0;
+  if (!text.reasons.empty()) text.reasons += "; ";
+  text.reasons +=
       error->desc != nullptr ? shorten_error_text(error->desc) : "error without a description";
   return 0;
 }
@@ -65,7 +65,7 @@ std::string hdf5_error_text() {
         "a part of it has a version that HDF5 {} does not know ({}): a newer HDF5 wrote the file, "
         "or it is damaged; `h5repack OLD.h5 NEW.h5` of the newer one writes the oldest form",
         hdf5_version(), text.version);
-  return text.chain.empty() ? "HDF5 reported no reason" : "HDF5: " + text.chain;
+  return text.reasons.empty() ? "HDF5 reported no reason" : "HDF5: " + text.reasons;
 }
 
 hid_t memory_type(Hdf5Number number) {

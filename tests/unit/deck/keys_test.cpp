@@ -210,8 +210,8 @@ TEST(DeckKeys, RequiredKeysAreThoseThatADeckCannotLeaveOut) {
   std::set<std::string> required;
   for (const KeyInfo& key : keys())
     if (key.required) required.insert(path_of(key));
-  EXPECT_EQ(required, (std::set<std::string>{"run.name", "data.train", "model.depth",
-                                             "model.widths", "schedule.period"}));
+  EXPECT_EQ(required, (std::set<std::string>{"run.name", "data.train", "model.blocks",
+                                             "model.depth", "model.widths", "schedule.period"}));
 }
 
 TEST(DeckKeys, RestartPoliciesAgreeWithDifferences) {

@@ -121,6 +121,16 @@ TEST(Gradient, MlpFollowsFiniteDifferences) {
   check_convolutions(options);
 }
 
+TEST(Gradient, ChainsFollowFiniteDifferences) {
+  for (const ModelOptions& model :
+       {test::chain_of_convolutions("batch"), test::chain_of_convolutions("group"),
+        test::chain_of_tokens()}) {
+    ModelFixtureOptions options = small_resnet();
+    options.model = model;
+    check_convolutions(options);
+  }
+}
+
 /// A transformer is smooth, so only rounding limits the slope. The loss changes by 2 * move * |g|
 /// >= 6e-5 and is accurate to about 1e-7 (16 rows in float32, added in double). The error of the
 /// difference, move^2 times a third derivative of order 10, is as small.

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Networks of model.blocks: names, shapes, what a deck may say, and the messages about the rest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model_fixture.hpp"
+#include "shapes.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/keys/writer.hpp"
+#include "trireme/model/model.hpp"
+
+namespace trireme::model {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* linear = "{ kind = \"linear\", width = 10 }";
+
+/// Returns the message about a list of blocks for images of 8 x 8 x 1 and 10 classes; "": none.
+std::string message_about(const std::string& blocks) {
+  try {
+    const Model model(test::chain(blocks), {2, 8, 8, 1}, 10);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Chain, CountsNamesBehindRepetitions) {
+  const Model model(
+      test::chain(
+          "[{ kind = \"conv\", channels = 4, kernel = 3 },"
+          " { kind = \"residual\", repeat = 2, body = [{ kind = \"conv\", channels = 4, kernel "
+          "= 3, bias = false }, { kind = \"norm\", zero_init = true }] },"
+          " { kind = \"residual\", body = [{ kind = \"conv\", channels = 6, kernel = 3, stride "
+          "= 2 }] },"
+          " { kind = \"pool\", pool = \"global\" }, { kind = \"linear\", width = 10 }]"),
+      {2, 8, 8, 1}, 10);
+  const auto all = shapes(model);
+  EXPECT_EQ(all.at("blocks.0.weight"), (Shape{4, 1, 3, 3}));
+  EXPECT_EQ(all.at("blocks.0.bias"), (Shape{4}));
+  EXPECT_EQ(all.at("blocks.2.body.0.weight"), (Shape{4, 4, 3, 3}));
+  EXPECT_EQ(all.at("blocks.2.body.1.running_var"), (Shape{4}));
+  EXPECT_EQ(all.at("blocks.3.body.0.weight"), (Shape{6, 4, 3, 3}));
+  EXPECT_EQ(all.at("blocks.3.projection.0.weight"), (Shape{6, 4, 1, 1}));
+  EXPECT_EQ(all.at("blocks.5.weight"), (Shape{10, 6}));
+  EXPECT_EQ(all.size(), 2u + 2 * 5 + 3 + 2);
+  EXPECT_EQ(model.block_count(), 4);
+  EXPECT_EQ(model.block(3).name(), "blocks.3");
+  EXPECT_EQ(model.head().name(), "blocks.5");
+}
+
+TEST(Chain, IsWrittenAsItIsRead) {
+  for (const ModelOptions& options :
+       {test::chain_of_convolutions("group"), test::chain_of_tokens(),
+        test::chain(
+            "[{ kind = \"conv\", channels = 1, kernel = 4, padding = [1, 2], init = { kind = "
+            "\"normal\", gain = 0.5 } }, { kind = \"norm\", norm = \"group\", groups = 1 }, "
+            "{ kind = \"flatten\" }, { kind = \"linear\", width = 3, init = { kind = \"zero\" } "
+            "}]")}) {
+    const auto written = [](ModelOptions model) {
+      for (const keys::Entry& entry :
+           keys::entries([&](keys::Visitor& v) { visit_keys(v, model); }))
+        if (entry.key == "blocks") return entry.value;
+      return std::string();
+    };
+    const std::string once = written(options);
+    EXPECT_THAT(once, HasSubstr("kind = "));
+    EXPECT_EQ(written(test::chain(once)), once);
+  }
+}
+
+TEST(Chain, RefusesKeysWithTheBlockAndItsLine) {
+  const struct {
+    const char *blocks, *message;
+  } cases[] = {
+      {"[]", "blocks: must not be empty"},
+      {"3", "must be a list of tables"},
+      {"[\n3]", "blocks.0 (line 3) must be a table"},
+      {"[\n{}]", "blocks.0 (line 3): kind is missing"},
+      {"[\n{ kind = \"cnv\" }]",
+       "blocks.0 (line 3): kind: \"cnv\" is not a choice, did you mean \"conv\""},
+      {"[{ kind = \"conv\", kernel = 3 }]", "channels is missing"},
+      {"[{ kind = \"conv\", kernel = 0, channels = 1 }]", "kernel: 0 is out of range"},
+      {"[{ kind = \"conv\", kernel = 3, chanels = 1 }]", "did you mean \"channels\""},
+      {"[{ kind = \"conv\", kernel = 3, channels = 1, padding = [1] }]",
+       "padding: must be \"same\""},
+      {"[{ kind = \"norm\", groups = 4 }]", "groups belongs to norm = \"group\""},
+      {"[{ kind = \"norm\", zero_init = true }]", "for the last norm of a residual"},
+      {"[{ kind = \"flatten\", repeat = 1 }]", "repeat: 1 is out of range; must be at least 2"},
+      {"[{ kind = \"dropout\", rate = 0 }]", "rate: 0 is out of range; must be more than 0"},
+      {"[{ kind = \"pool\", kernel = 1 }]", "kernel: 1 is out of range; must be at least 2"},
+      {"[{ kind = \"pool\", pool = \"global\", kernel = 2 }]", "kernel belongs to pool = "},
+      {"[{ kind = \"pool\", padding = 2 }]", "padding = 2 is more than half of kernel = 2"},
+      {"[{ kind = \"activation\" }, { kind = \"activation\" }]",
+       "blocks.1 (line 2): the same activation twice in a row"},
+      {"[{ kind = \"residual\", body = [\n{ kind = \"linear\" }] }]",
+       "blocks.0.body.0 (line 3): width is missing"},
+      {"[{ kind = \"linear\", width = 2, repeat = 4097 }]", "repeat: 4097 is out of range"},
+      {"[{ kind = \"residual\", repeat = 64, body = [{ kind = \"linear\", width = 1, repeat = 64 "
+       "}] }]",
+       "4160 blocks with their repetitions"},
+      {"[{ kind = \"linear\", width = 2, init = { kind = \"zero\", gain = 2.0 } }]",
+       "init: gain belongs to"}};
+  for (const auto& [blocks, message] : cases)
+    EXPECT_THAT(message_about(blocks), HasSubstr(message)) << blocks;
+}
+
+TEST(Chain, NamesTheBlockThatDoesNotFitAndBothShapes) {
+  const std::string end = std::string(", ") + linear + "]";
+  const struct {
+    std::string blocks, message;
+  } cases[] = {
+      {"[{ kind = \"attention\", heads = 2 }" + end,
+       "blocks.0 (line 2, attention) takes tokens [tokens, channels], but is behind the data, "
+       "images "
+       "of [8, 8, 1]"},
+      {std::string("[{ kind = \"flatten\" },\n{ kind = \"conv\", channels = 2, kernel = 3 }") + end,
+       "blocks.1 (line 3, conv) takes an image [height, width, channels], but is behind blocks.0 "
+       "(line 2, flatten), which gives [64]"},
+      {"[{ kind = \"conv\", channels = 2, kernel = 9, padding = 0 }" + end,
+       "takes an image as large as its kernel"},
+      {"[{ kind = \"patches\", patch = 3, width = 4 }" + end,
+       "patch = 3 does not divide the 8 x 8 pixels"},
+      {"[{ kind = \"patches\", patch = 4, width = 9 }, { kind = \"attention\", heads = 2 }" + end,
+       "heads = 2 does not divide the 9 channels"},
+      {"[{ kind = \"conv\", channels = 6, kernel = 3 }, { kind = \"norm\", norm = \"group\", "
+       "groups = 4 "
+       "}" +
+           end,
+       "groups = 4 does not divide the 6 channels"},
+      {"[{ kind = \"residual\", projection = \"none\", body = [{ kind = \"conv\", channels = 3, "
+       "kernel = "
+       "3 }] }" +
+           end,
+       "its body gives [8, 8, 3], but the input, of the data, images of [8, 8, 1], is [8, 8, 1]"},
+      {"[{ kind = \"residual\", body = [{ kind = \"conv\", channels = 3, kernel = 4, padding = 0 "
+       "}] }" +
+           end,
+       "no projection does this"},
+      {"[{ kind = \"conv\", channels = 2, kernel = 3 }]",
+       "the last block must give one number for each class"},
+      {"[{ kind = \"flatten\" }, { kind = \"linear\", width = 7 }]",
+       "which gives [7], but the data has 10 classes"}};
+  for (const auto& [blocks, message] : cases)
+    EXPECT_THAT(message_about(blocks), HasSubstr(message)) << blocks;
+  EXPECT_EQ(message_about(std::string("[{ kind = \"flatten\" }") + end), "");
+}
+
+/// Gives the chain's tensors the values of another model's, in the order of declaration.
+void copy_weights(test::ModelFixture& from, test::ModelFixture& to,
+                  const std::vector<std::string>& order) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const int source = from.list.find(order[i]);
+    ASSERT_GE(source, 0) << order[i];
+    const Tensor values = from.store.master({static_cast<std::int32_t>(source)}),
+                 target = to.store.master({static_cast<std::int32_t>(i)});
+    ASSERT_EQ(values.elements(), target.elements()) << order[i];
+    std::copy_n(values.as<float>(), values.elements(), target.as<float>());
+  }
+  to.store.weights_changed();
+}
+
+// A deck that lists a residual network block by block computes what the built-in family does.
+TEST(Chain, ComputesTheBuiltInResidualNetwork) {
+  const auto residual = [](int channels, int stride) {
+    const std::string conv = "{ kind = \"conv\", kernel = 3, bias = false, channels = " +
+                             std::to_string(channels),
+                      norm = "{ kind = \"norm\" }";
+    return "{ kind = \"residual\", body = [" + conv +
+           ", padding = 1, stride = " + std::to_string(stride) + " }, " + norm +
+           ", { kind = \"activation\" }, " + conv + " }, " + norm +
+           "] }, { kind = \"activation\" }, ";
+  };
+  test::ModelFixture built_in(test::small_resnet());
+  test::ModelFixtureOptions options = test::small_resnet();
+  options.model = test::chain(
+      "[{ kind = \"conv\", channels = 8, kernel = 3, bias = false }, { kind = "
+      "\"norm\" }, { kind = \"activation\" }, " +
+      residual(8, 1) + residual(16, 2) + residual(32, 2) +
+      "{ kind = \"pool\", pool = \"global\" }, { kind = \"linear\", width = 5 }]");
+  test::ModelFixture chain(options);
+  std::vector<std::string> order;
+  for (const auto& entry : built_in.list.entries()) order.push_back(entry.spec.name);
+  ASSERT_EQ(order.size(), chain.list.entries().size());
+  copy_weights(built_in, chain, order);
+  built_in.store.weights_changed();
+  EXPECT_EQ(chain.gradients(), built_in.gradients());
+  const Tensor expected = built_in.store.flat_gradient(), found = chain.store.flat_gradient();
+  ASSERT_EQ(expected.elements(), found.elements());
+  double difference = 0, square = 0;
+  for (std::int64_t i = 0; i < expected.elements(); ++i) {
+    difference += std::pow(expected.as<float>()[i] - found.as<float>()[i], 2);
+    square += std::pow(expected.as<float>()[i], 2);
+  }
+  EXPECT_GT(square, 1e-6);
+  EXPECT_LT(std::sqrt(difference / square), 1e-5);
+}
+
+}  // namespace
+}  // namespace trireme::model
