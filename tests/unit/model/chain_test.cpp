@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "shapes.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/keys/writer.hpp"
+#include "trireme/model/block_work.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::model {
@@ -27,6 +29,13 @@ std::string message_about(const std::string& blocks) {
   } catch (const InputError& error) {
     return error.what();
   }
+  return "";
+}
+
+/// Returns model.blocks as a resolved deck has it.
+std::string blocks_of(ModelOptions model) {
+  for (const keys::Entry& entry : keys::entries([&](keys::Visitor& v) { visit_keys(v, model); }))
+    if (entry.key == "blocks") return entry.value;
   return "";
 }
 
@@ -62,15 +71,9 @@ TEST(Chain, IsWrittenAsItIsRead) {
             "\"normal\", gain = 0.5 } }, { kind = \"norm\", norm = \"group\", groups = 1 }, "
             "{ kind = \"flatten\" }, { kind = \"linear\", width = 3, init = { kind = \"zero\" } "
             "}]")}) {
-    const auto written = [](ModelOptions model) {
-      for (const keys::Entry& entry :
-           keys::entries([&](keys::Visitor& v) { visit_keys(v, model); }))
-        if (entry.key == "blocks") return entry.value;
-      return std::string();
-    };
-    const std::string once = written(options);
+    const std::string once = blocks_of(options);
     EXPECT_THAT(once, HasSubstr("kind = "));
-    EXPECT_EQ(written(test::chain(once)), once);
+    EXPECT_EQ(blocks_of(test::chain(once)), once);
   }
 }
 
@@ -199,6 +202,86 @@ TEST(Chain, ComputesTheBuiltInResidualNetwork) {
   }
   EXPECT_GT(square, 1e-6);
   EXPECT_LT(std::sqrt(difference / square), 1e-5);
+}
+
+/// Returns a list of blocks with some numbers, words, or tables replaced, dropped or repeated.
+std::string mutated(std::string text, const std::function<int(int)>& below) {
+  static const std::vector<std::string> values = {"0",
+                                                  "1",
+                                                  "2",
+                                                  "3",
+                                                  "7",
+                                                  "8",
+                                                  "16",
+                                                  "255",
+                                                  "1024",
+                                                  "65536",
+                                                  "-1",
+                                                  "0.5",
+                                                  "1e30",
+                                                  "nan",
+                                                  "true",
+                                                  "[]",
+                                                  "[0, 1]",
+                                                  "{}",
+                                                  "\"conv\"",
+                                                  "\"norm\"",
+                                                  "\"layer\"",
+                                                  "\"residual\"",
+                                                  "\"global\"",
+                                                  "\"flatten\"",
+                                                  "\"attention\"",
+                                                  "\"patches\"",
+                                                  "\"transpose\"",
+                                                  "\"same\"",
+                                                  "\"\"",
+                                                  "9223372036854775807"};
+  for (int edit = 1 + below(3); edit > 0; --edit) {
+    // Every value is behind "= " and in front of a comma or brace; every table ends with " }".
+    std::vector<std::size_t> places;
+    const std::string mark = below(3) > 0 ? "= " : "{ kind";
+    for (std::size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1))
+      places.push_back(at);
+    if (places.empty()) return text;
+    const std::size_t at = places[static_cast<std::size_t>(below(static_cast<int>(places.size())))];
+    if (mark == "= ") {
+      const std::size_t begin = at + mark.size(), end = text.find_first_of(",}]", begin);
+      text.replace(begin, end - begin,
+                   values[static_cast<std::size_t>(below(static_cast<int>(values.size())))]);
+    } else {
+      const std::size_t end = text.find('}', at) + 1;
+      const std::string table = text.substr(at, end - at);
+      text.replace(at, end - at, below(2) == 0 ? "{ kind = \"flatten\" }" : table + ", " + table);
+    }
+  }
+  return text;
+}
+
+TEST(Chain, IsBuiltOrRefusedWhateverTheListSays) {
+  int built = 0, refused = 0;
+  for (int i = 0; i < 600; ++i) {
+    int draws = 0;
+    const auto below = [&](int count) {
+      return static_cast<int>(
+          uniform_at(static_cast<std::uint64_t>(i) + 1, static_cast<std::uint64_t>(draws++)) *
+          count);
+    };
+    const std::vector<std::string> lists = {blocks_of(test::chain_of_convolutions("batch")),
+                                            blocks_of(test::chain_of_convolutions("group")),
+                                            blocks_of(test::chain_of_tokens())};
+    const std::string list = mutated(lists[static_cast<std::size_t>(i % 3)], below);
+    SCOPED_TRACE(list);
+    try {
+      const ModelOptions options = test::chain(list);
+      EXPECT_EQ(blocks_of(test::chain(blocks_of(options))), blocks_of(options));
+      measure_blocks(options, {2, 8, 8, 1}, 5, DType::float32, DeviceKind::cpu);
+      ++built;
+    } catch (const InputError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(built, 50);
+  EXPECT_GT(refused, 200);
 }
 
 }  // namespace
