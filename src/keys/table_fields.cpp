@@ -27,8 +27,9 @@ class TableReader final : public Visitor {
     if (!wrong_.empty()) return;
     const Value* const given = find(values_, key.name);
     if (!given) {
-      if (applies && key.missing_advice)
-        wrong_ = fmt::format("{} is missing; {}", key.name, key.missing_advice);
+      if (!applies || !key.missing_advice || !missing_.empty()) return;
+      missing_ = key.name;
+      advice_ = key.missing_advice;
       return;
     }
     if (!applies) {
@@ -39,26 +40,30 @@ class TableReader final : public Visitor {
       wrong_ = fmt::format("{}: {}", key.name, why);
   }
 
-  /// Returns the message about the first mistake. A key that is unknown may have caused others.
+  /// Returns the message about the first mistake. What is missing may have another name, and a
+  /// value that is missing or wrong may decide which keys there are.
   std::string message() const {
+    if (!wrong_.empty()) return wrong_;
+    const std::vector<std::string> wanted =
+        missing_.empty() ? keys_ : std::vector<std::string>{missing_};
     for (const auto& [name, value] : values_) {
-      const auto knows = [&name](const std::vector<std::string>& names) {
-        return std::ranges::find(names, name) != names.end();
-      };
-      if (knows(keys_) || knows(others_)) continue;
-      const std::string guess = nearest(name, keys_);
-      return guess.empty() ? fmt::format("{} is an unknown key; the keys are {}", quoted(name),
-                                         fmt::join(keys_, ", "))
-                           : fmt::format("{} is an unknown key, did you mean {}?", quoted(name),
-                                         quoted(guess));
+      if (is_among(name, keys_) || is_among(name, others_)) continue;
+      if (const std::string guess = nearest(name, wanted); !guess.empty())
+        return fmt::format("{} is an unknown key, did you mean {}?", quoted(name), quoted(guess));
+      if (missing_.empty())
+        return fmt::format("{} is an unknown key; the keys are {}", quoted(name),
+                           fmt::join(keys_, ", "));
     }
-    return wrong_;
+    return missing_.empty() ? "" : fmt::format("{} is missing; {}", missing_, advice_);
   }
 
  private:
+  static bool is_among(const std::string& name, const std::vector<std::string>& names) {
+    return std::ranges::find(names, name) != names.end();
+  }
   const Table& values_;
   std::vector<std::string> keys_, others_;
-  std::string wrong_;
+  std::string wrong_, missing_, advice_;
 };
 
 }  // namespace

@@ -41,17 +41,26 @@ std::optional<BrokenRule> missing_chain_norm(const ModelOptions& options) {
   return BrokenRule{"model.blocks", "model.blocks has no batch norm; use sync_batch_norm = false"};
 }
 
-/// Returns the outputs of the network, which its last block with weights decides.
-std::int64_t classes_of(const ModelOptions& options, const ShapeInFile& /*shape_of*/) {
-  const std::vector<Entry>& blocks = options.as<ChainOptions>().blocks;
-  for (auto entry = blocks.rbegin(); entry != blocks.rend(); ++entry) {
+/// Returns the channels behind the last block of the list that sets them; none if no block does, or
+/// if a later one changes them.
+std::optional<std::int64_t> last_channels(const std::vector<Entry>& list) {
+  for (auto entry = list.rbegin(); entry != list.rend(); ++entry) {
     if (const auto* linear = entry->as<chain::Linear>()) return linear->width;
     if (const auto* conv = entry->as<chain::Conv>()) return conv->channels;
-    if (entry->as<chain::Residual>()) break;
+    if (const auto* patches = entry->as<chain::Patches>()) return patches->width;
+    if (entry->as<chain::Flatten>() || entry->as<chain::Transpose>()) break;
+    if (const auto* residual = entry->as<chain::Residual>())
+      if (const auto inner = last_channels(residual->body)) return inner;
   }
-  throw InputError(
-      "model.blocks: the number of classes follows from the last linear or conv, but "
-      "there is none behind the last residual; end with linear");
+  return std::nullopt;
+}
+
+std::int64_t classes_of(const ModelOptions& options, const ShapeInFile& /*shape_of*/) {
+  const auto channels = last_channels(options.as<ChainOptions>().blocks);
+  validate(channels.has_value(),
+           "model.blocks: the number of classes follows from the last linear, conv or patches, but "
+           "there is none behind the last flatten or transpose; end with linear");
+  return *channels;
 }
 
 /// Returns an input for which every tensor has its shape in the file.
@@ -61,26 +70,34 @@ Shape input_of(const ModelOptions& options, const ShapeInFile& shape_of) {
   std::int64_t channels = 0;
   if (const Entry& first = blocks.front(); first.as<chain::Conv>() || first.as<chain::Patches>())
     channels = shape_of({"blocks.0.weight"}, 4)[1];
+  // A tensor that is missing, or of another rank, is for the import to report.
+  const auto has_its_shape = [&](const parallel::ParameterSpec& spec) {
+    try {
+      return spec.shape == shape_of({spec.name}, spec.shape.rank());
+    } catch (const InputError&) {
+      return true;
+    }
+  };
   const auto fits = [&](const Shape& input) {
     try {
       const ModelParts parts = chain::make_network(blocks, input, 0);
       parallel::ParameterList list;
       for (const auto& block : parts.blocks) block->declare(list);
       parts.head->declare(list);
-      return std::ranges::all_of(list.entries(), [&](const auto& entry) {
-        return entry.spec.shape == shape_of({entry.spec.name}, entry.spec.shape.rank());
-      });
+      return std::ranges::all_of(list.entries(),
+                                 [&](const auto& entry) { return has_its_shape(entry.spec); });
     } catch (const InputError&) {
       return false;
     }
   };
   // Images of common sizes come first, since a network with a global pool takes any.
-  for (const std::int64_t side : {224, 32, 28})
-    for (const std::int64_t count : {channels > 0 ? channels : 3, channels > 0 ? channels : 1})
-      if (fits({1, side, side, count})) return {1, side, side, count};
-  for (std::int64_t side = 1; side <= max_side; ++side)
-    for (const std::int64_t count : {channels > 0 ? channels : 3, channels > 0 ? channels : 1})
-      if (fits({1, side, side, count})) return {1, side, side, count};
+  std::vector<std::int64_t> sides{224, 32, 28};
+  for (std::int64_t side = 1; side <= max_side; ++side) sides.push_back(side);
+  const std::vector<std::int64_t> counts =
+      channels > 0 ? std::vector<std::int64_t>{channels} : std::vector<std::int64_t>{3, 1};
+  for (const std::int64_t side : sides)
+    for (const std::int64_t count : counts)
+      if (const Shape input{1, side, side, count}; fits(input)) return input;
   throw InputError(
       "the tensors of the file do not fit model.blocks with any square image; use the "
       "blocks of the deck that the weights are from");

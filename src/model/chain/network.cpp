@@ -32,6 +32,8 @@ using FusedActivation = ImageNorm::FusedActivation;
 constexpr double attention_deviation = 0.02;
 // Numbers of a sample between two blocks: products with the extents of a deck do not overflow.
 constexpr std::int64_t max_elements = std::int64_t{1} << 31;
+// The libraries for matrix products use 32-bit extents.
+constexpr std::int64_t max_rows = 0x7FFFFFFF;
 
 /// Returns a shape in words, as in "[14, 14, 64]".
 std::string in_words(const Shape& shape) {
@@ -71,8 +73,11 @@ Initializer distribution_of(const Start& start, double fan_in, double fan_out) {
 /// Makes layers one after the other.
 class Builder {
  public:
-  Builder(const std::vector<Entry>& list, const Shape& sample)
-      : list_(placed(list, "blocks")), has_attention_(has_attention(list)), shape_(sample) {
+  Builder(const std::vector<Entry>& list, std::int64_t batch, const Shape& sample)
+      : list_(placed(list, "blocks")),
+        has_attention_(has_attention(list)),
+        batch_(batch),
+        shape_(sample) {
     before_ = fmt::format("the data, images of {}", in_words(sample));
   }
 
@@ -120,6 +125,12 @@ class Builder {
     validate(shape_.elements() <= max_elements,
              "model.blocks: {} gives {}, more than {} numbers a sample; use smaller extents",
              last.in_words(), in_words(shape_), max_elements);
+    const std::int64_t rows = shape_.elements() / shape_.back();
+    validate(batch_ <= max_rows / rows,
+             "batch.micro = {}: {} gives {}, more rows in a micro-batch than a matrix product can "
+             "count ({}); use {} or less",
+             batch_, last.in_words(), in_words(shape_), max_rows,
+             std::max<std::int64_t>(max_rows / rows, 1));
     before_ = fmt::format("{}, which gives {}", last.in_words(), in_words(shape_));
     return taken;
   }
@@ -396,6 +407,7 @@ class Builder {
 
   List list_;
   bool has_attention_;
+  std::int64_t batch_;
   Shape shape_;         ///< of one sample, behind the last layer
   std::string before_;  ///< what gives it, in words
   /// Pixels of the input, or of the innermost body's, in a step of the pixels that are reached.
@@ -453,7 +465,7 @@ class ChainHead final : public ClassifierHead {
 
 ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std::int64_t classes) {
   TRIREME_EXPECT(!list.empty() && input.rank() == 4);
-  Builder builder(list, {input[1], input[2], input[3]});
+  Builder builder(list, input[0], {input[1], input[2], input[3]});
   std::vector<Builder::Group> groups = builder.groups();
   const Shape output = groups.back().output;
   validate(output.rank() == 1,

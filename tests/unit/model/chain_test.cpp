@@ -87,6 +87,10 @@ TEST(Chain, RefusesKeysWithTheBlockAndItsLine) {
       {"[\n{}]", "blocks.0 (line 3): kind is missing"},
       {"[\n{ kind = \"cnv\" }]",
        "blocks.0 (line 3): kind: \"cnv\" is not a choice, did you mean \"conv\""},
+      {"[\n{ channels = 3 }]", "blocks.0 (line 3): kind is missing"},
+      {"[{ kind = \"cnv\", channels = 3, kernel = 3 }]", "did you mean \"conv\""},
+      {"[{ kind = \"flatten\", width = 3 }]",
+       "\"width\" is an unknown key; the keys are kind, repeat"},
       {"[{ kind = \"conv\", kernel = 3 }]", "channels is missing"},
       {"[{ kind = \"conv\", kernel = 0, channels = 1 }]", "kernel: 0 is out of range"},
       {"[{ kind = \"conv\", kernel = 3, chanels = 1 }]", "did you mean \"channels\""},
@@ -280,7 +284,7 @@ TEST(Chain, IsBuiltOrRefusedWhateverTheListSays) {
       ++refused;
     }
   }
-  EXPECT_GT(built, 50);
+  EXPECT_GT(built, 20);
   EXPECT_GT(refused, 200);
 }
 
