@@ -109,10 +109,14 @@ ImageNorm::ImageNorm(std::string name, ImageNormKind kind, std::int64_t channels
     : name_(std::move(name)),
       kind_(kind),
       channels_(channels),
-      groups_(groups > 0 ? groups : std::min<std::int64_t>(32, channels)),
+      groups_(groups > 0 ? groups : default_groups(channels)),
       activation_(activation),
-      zero_scale_(zero_scale) {
-  while (channels_ % groups_ != 0) --groups_;
+      zero_scale_(zero_scale) {}
+
+std::int64_t ImageNorm::default_groups(std::int64_t channels) {
+  std::int64_t groups = std::min<std::int64_t>(32, channels);
+  while (channels % groups != 0) --groups;
+  return groups;
 }
 
 void ImageNorm::declare(parallel::ParameterList& list) {

@@ -61,9 +61,11 @@ class ImageNorm {
   /// The operations after the norm: none, ReLU, or the residual sum and ReLU.
   enum class FusedActivation : std::uint8_t { none, relu, add_relu };
   /// `zero_scale`: the scale starts at 0, so that a residual block starts as the identity.
-  /// `groups`: those of a group norm; 0: 32, or the next smaller divisor of the channels.
+  /// `groups`: those of a group norm; 0: default_groups().
   ImageNorm(std::string name, ImageNormKind kind, std::int64_t channels, FusedActivation activation,
             bool zero_scale = false, std::int64_t groups = 0);
+  /// Returns 32, or the next smaller divisor of the channels.
+  static std::int64_t default_groups(std::int64_t channels);
   void declare(parallel::ParameterList& list);
   /// Returns y = activation(norm(convolution(x)) [+ residual]). It calls the convolution itself,
   /// which may compute the norm's statistics with its own result. `residual` only with add_relu.

@@ -47,7 +47,7 @@ std::optional<std::string> batch_norm_remark(const deck::Deck& deck) {
   if (family_of(deck.model).missing_batch_norm(deck.model) || micro == global) return std::nullopt;
   return fmt::format(
       "batch norm computes its statistics from batch.micro = {} samples, not from the {} of a "
-      "step; parallel.sync_batch_norm joins those of data ranks, model.norm = \"group\" does not "
+      "step; parallel.sync_batch_norm joins those of data ranks, and norm = \"group\" does not "
       "depend on the batch",
       micro, global);
 }

@@ -119,6 +119,10 @@ struct Family {
   TransformersConfig (*transformers_config)(const ModelOptions&, std::int64_t vocabulary) = nullptr;
   /// Returns a remark on weights whose matrices are [out, in] in the file; empty: none.
   std::string_view (*linear_order_remark)(const ModelOptions&) = NoAnswer();
+  /// Returns what is different in two lists of blocks (lists_blocks), so that weights of one are
+  /// not for the other; empty: at most shapes, which the tensors show, and what is beside weights.
+  std::string (*list_difference)(const ModelOptions& before,
+                                 const ModelOptions& after) = NoAnswer();
   /// Returns the number of classes from the tensors of a file with the names of
   /// docs/reference/tensor_names.md.
   std::int64_t (*classes_in)(const ModelOptions&, const ShapeInFile&);

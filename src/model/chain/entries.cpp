@@ -22,7 +22,9 @@ using namespace keys;
 
 namespace {
 
-constexpr double max_kernel = 255, max_pool_kernel = 15, max_gain = 1e6;
+// oneDNN has no fast convolutions of larger kernels (20 times slower at 16 than at 15).
+constexpr double max_kernel = 15, max_patch = 1024, max_padding = 255, max_pool_kernel = 15,
+                 max_gain = 1e6;
 
 /// The words of all kinds, in the order of Kind.
 template <std::size_t... index>
@@ -47,7 +49,7 @@ AppliesTo applies(bool is_met, const char* condition) { return {is_met, conditio
 /// "same", the zeros on each side, or a list of those before and after.
 Field padding_field(std::optional<ops::Padding>& value) {
   static constexpr const char* wanted = "\"same\", a number of zeros, or [before, after]";
-  const NumberRange range = between(0, max_kernel);
+  const NumberRange range = between(0, max_padding);
   const auto read = [&value, range](const Value& given) -> std::string {
     if (given.string() == "same") {
       value.reset();
@@ -179,7 +181,7 @@ void visit(Visitor& v, Dropout& dropout) {
 
 void visit(Visitor& v, Patches& patches) {
   v.field({"patch", "Sets the rows and columns of a patch.", {}, "give its rows and columns"},
-          integer(patches.patch, between(1, max_kernel)));
+          integer(patches.patch, between(1, max_patch)));
   v.field({"width", "Sets the channels of a token.", {}, "give the channels of a token"},
           integer(patches.width, between(1, max_width)));
   visit_start(v, patches.init);
@@ -325,6 +327,46 @@ Field block_list(std::vector<Entry>& list) {
     return wrong;
   };
   return field;
+}
+
+namespace {
+
+/// Returns the blocks with their repetitions written out, and with the same values in what the
+/// shapes of tensors show and in what is beside the weights.
+std::vector<Entry> comparable(const std::vector<Entry>& list) {
+  std::vector<Entry> all;
+  for (Entry entry : list) {
+    std::visit(
+        []<class T>(T& values) {
+          if constexpr (requires { values.init; }) values.init.reset();
+          if constexpr (requires { values.channels; }) values.channels = 1;
+          if constexpr (requires { values.width; }) values.width = 1;
+          if constexpr (requires { values.rate; }) values.rate = 0;
+          if constexpr (requires { values.zero_init; }) values.zero_init = false;
+          if constexpr (requires { values.drop_path; }) values.drop_path = 0;
+          if constexpr (requires { values.body; }) values.body = comparable(values.body);
+        },
+        entry.kind);
+    const auto times = static_cast<std::size_t>(entry.repeat);
+    entry.repeat = 1;
+    all.insert(all.end(), times, entry);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string list_difference(const std::vector<Entry>& before, const std::vector<Entry>& after) {
+  std::vector<Entry> old = comparable(before), now = comparable(after);
+  for (std::size_t i = 0; i < std::max(old.size(), now.size()); ++i) {
+    const auto text = [i](std::vector<Entry>& list) {
+      return i < list.size() ? write_table([&](Visitor& v) { visit_entry(v, list[i], {}); })
+                             : std::string();
+    };
+    if (text(old) != text(now))
+      return fmt::format("its model.blocks differs from the deck's at blocks.{}", i);
+  }
+  return "";
 }
 
 std::string Entry::in_words() const {

@@ -117,6 +117,11 @@ extern constinit const Family chain_family{
           return "chain of " + counted(count, "block", "blocks");
         },
     .missing_batch_norm = missing_chain_norm,
+    .list_difference =
+        [](const ModelOptions& before, const ModelOptions& after) {
+          return chain::list_difference(before.as<ChainOptions>().blocks,
+                                        after.as<ChainOptions>().blocks);
+        },
     .classes_in = classes_of,
     .input_in = input_of,
     .make =

@@ -73,13 +73,11 @@ Tensor Layers::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
 }
 
 ConvLayer::ConvLayer(const std::string& name, const Convolution2d::Sizes& sizes,
-                     const Initializer& start, bool bias,
-                     const std::optional<parallel::PositionGrid>& to_tokens)
+                     const Initializer& start, bool bias)
     : convolution_(name, sizes, start),
       sizes_(sizes),
       bias_name_(name + ".bias"),
-      has_bias_(bias),
-      to_tokens_(to_tokens) {}
+      has_bias_(bias) {}
 
 void ConvLayer::declare(parallel::ParameterList& list) {
   convolution_.declare(list);
@@ -90,7 +88,7 @@ Tensor ConvLayer::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& /
   const Tensor y = convolution_.forward(pass, x);
   if (has_bias_)
     ops::add_bias(pass.context(), pass.store().weight(bias_), as_matrix(y), as_matrix(y));
-  return to_tokens_ ? y.reshaped({y.shape[0], to_tokens_->positions(), sizes_.out}) : y;
+  return y;
 }
 
 Tensor ConvLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
@@ -98,14 +96,70 @@ Tensor ConvLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
   if (has_bias_)
     if (const Tensor dbias = pass.gradient_of(bias_); dbias.defined())
       ops::column_sums(pass.context(), as_matrix(dy), dbias, pass.write());
-  const Tensor pixels =
-      to_tokens_ ? dy.reshaped({dy.shape[0], to_tokens_->height, to_tokens_->width, sizes_.out})
-                 : dy;
-  return convolution_.backward(pass, pixels, want_dx, addend);
+  return convolution_.backward(pass, dy, want_dx, addend);
 }
 
 Shape ConvLayer::input_in_memory(const Shape& input, DType dtype, DeviceKind target) const {
   return padded_input(input, dtype, target);
+}
+
+void PatchesLayer::declare(parallel::ParameterList& list) {
+  weight_ = list.declare({.name = name_ + ".weight",
+                          .shape = {width_, patches_.channels, patches_.patch, patches_.patch},
+                          .initializer = start_,
+                          .inner = parallel::InnerOrder::channels_last});
+  bias_ = list.declare(bias_spec(name_ + ".bias", width_, true));
+}
+
+Tensor PatchesLayer::rows_of(MicroBatchPass& pass, const Tensor& x) const {
+  const Tensor rows = pass.context().workspace().allocate(
+      x.dtype, {x.shape[0] * patches_.rows_of_sample(), patches_.row_elements()});
+  ops::gather_patches(pass.context(), patches_, x, 0, rows);
+  return rows;
+}
+
+ops::Linear PatchesLayer::problem(const Tensor& rows) const {
+  return {.rows = rows.shape[0], .in = rows.shape[1], .out = width_, .dtype = rows.dtype};
+}
+
+Tensor PatchesLayer::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& /*residual*/) {
+  const Tensor y = pass.activation(x.dtype, {x.shape[0], patches_.rows_of_sample(), width_});
+  const ArenaScope scope(pass.context().workspace());
+  const Tensor rows = rows_of(pass, x);
+  ops::Weight weight = pass.single_use_weight(weight_, prepared_);
+  weight.value = weight.value.reshaped({width_, patches_.row_elements()});
+  ops::linear_forward(pass.context(), problem(rows), rows, weight, pass.store().weight(bias_),
+                      as_matrix(y));
+  pass.push_saved(x);
+  return y;
+}
+
+Tensor PatchesLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
+                              const Tensor& addend) {
+  const Tensor x = pass.pop_saved();
+  {
+    const ArenaScope scope(pass.context().workspace());
+    const Tensor rows = rows_of(pass, x), dweight = pass.gradient_of(weight_);
+    ops::linear_backward_weight(
+        pass.context(), problem(rows), rows, as_matrix(dy),
+        dweight.defined() ? dweight.reshaped({width_, patches_.row_elements()}) : dweight,
+        pass.gradient_of(bias_), pass.write());
+  }
+  if (!want_dx) return {};
+  // Patches do not overlap: the layer is a convolution whose stride is its kernel.
+  const ops::Convolution convolution{.batch = x.shape[0],
+                                     .height = patches_.height,
+                                     .width = patches_.width,
+                                     .in_channels = patches_.channels,
+                                     .out_channels = width_,
+                                     .kernel = patches_.patch,
+                                     .stride = patches_.patch,
+                                     .dtype = x.dtype};
+  const Tensor dx = pass.gradient(x.dtype, x.shape);
+  ops::convolution_backward_data(pass.context(), convolution,
+                                 dy.reshaped(convolution.output_shape()),
+                                 pass.single_use_weight(weight_, prepared_for_dx_), addend, dx);
+  return dx;
 }
 
 void NormLayer::declare(parallel::ParameterList& list) {

@@ -10,6 +10,7 @@
 #include "model/layers.hpp"
 #include "model/parallel_layers.hpp"
 #include "options.hpp"
+#include "trireme/ops/patches.hpp"
 #include "trireme/ops/pooling.hpp"
 
 namespace trireme::model::chain {
@@ -63,10 +64,8 @@ class Layers {
 /// A convolution: `<name>.weight`, and with a bias `<name>.bias`.
 class ConvLayer final : public Layer {
  public:
-  /// `to_tokens`: rows and columns of the output, whose pixels become tokens; none: they stay.
   ConvLayer(const std::string& name, const Convolution2d::Sizes& sizes,
-            const parallel::Initializer& start, bool bias,
-            const std::optional<parallel::PositionGrid>& to_tokens = {});
+            const parallel::Initializer& start, bool bias);
   void declare(parallel::ParameterList& list) override;
   Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual) override;
   Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
@@ -80,8 +79,33 @@ class ConvLayer final : public Layer {
   Convolution2d::Sizes sizes_;
   std::string bias_name_;
   bool has_bias_;
-  std::optional<parallel::PositionGrid> to_tokens_;
   parallel::ParameterId bias_;
+};
+
+/// A linear layer on the pixels of each patch, which becomes a token: `<name>.weight` [width,
+/// channels, patch, patch], `<name>.bias`.
+class PatchesLayer final : public Layer {
+ public:
+  PatchesLayer(std::string name, const ops::PatchRows& patches, std::int64_t width,
+               const parallel::Initializer& start)
+      : name_(std::move(name)), patches_(patches), width_(width), start_(start) {}
+  void declare(parallel::ParameterList& list) override;
+  Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual) override;
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
+                  const Tensor& addend) override;
+  bool adds_gradient() const override { return true; }
+  bool reads_output() const override { return false; }
+
+ private:
+  /// Copies the patches of x to the rows of a matrix in the workspace.
+  Tensor rows_of(MicroBatchPass& pass, const Tensor& x) const;
+  ops::Linear problem(const Tensor& rows) const;
+  std::string name_;
+  ops::PatchRows patches_;
+  std::int64_t width_;
+  parallel::Initializer start_;
+  parallel::ParameterId weight_, bias_;
+  ops::PreparedWeight prepared_, prepared_for_dx_;
 };
 
 /// A batch or group norm with the convolution in front of it, if there is one, and the activation

@@ -149,6 +149,17 @@ class Builder {
             "make tokens with patches in front of it");
   }
 
+  /// Throws InputError if a norm would normalize single numbers, which all become 0.
+  void require_several(const Placed& placed, std::int64_t count) const {
+    validate(count > 1,
+             "model.blocks: {} normalizes each number of {} by itself, so that all become the "
+             "same; use fewer groups, another norm, or leave it out",
+             placed.in_words(), before_);
+  }
+  static std::int64_t group_count(const Norm& norm, std::int64_t channels) {
+    return norm.groups > 0 ? norm.groups : ImageNorm::default_groups(channels);
+  }
+
   template <class T>
   const T* next(const List& list, std::size_t i) const {
     return i + 1 < list.size() ? list[i + 1].entry->as<T>() : nullptr;
@@ -207,6 +218,7 @@ class Builder {
   std::size_t add(const Norm& norm, const List& list, std::size_t i, FusedActivation end,
                   Layers& layers) {
     if (!norm.of_rows()) return add_norm(norm, list, i, end, std::nullopt, layers);
+    require_several(list[i], shape_.back());
     layers.add(std::make_unique<RowNorm>(
         list[i].name,
         RowNormLayer::Options{.kind = norm.form == NormForm::rms ? NormKind::rms : NormKind::layer,
@@ -228,13 +240,16 @@ class Builder {
           fmt::format("model.blocks: {}: groups = {} does not divide the {} channels of {}; use {}",
                       placed.in_words(), norm.groups, channels, before_,
                       nearest_divisors(norm.groups, channels)));
+    ImageNormKind kind = ImageNormKind::batch;
+    if (norm.form == NormForm::group) {
+      kind = ImageNormKind::group;
+      require_several(placed, shape_.elements() / group_count(norm, channels));
+    }
     const bool is_last = i + 1 == list.size(), relu = relu_at(list, i + 1);
     const FusedActivation activation = is_last ? end
                                        : relu  ? FusedActivation::relu
                                                : FusedActivation::none;
-    ImageNorm image_norm(placed.name,
-                         norm.form == NormForm::batch ? ImageNormKind::batch : ImageNormKind::group,
-                         channels, activation, norm.zero_init, norm.groups);
+    ImageNorm image_norm(placed.name, kind, channels, activation, norm.zero_init, norm.groups);
     layers.add(std::make_unique<NormLayer>(std::move(convolution), std::move(image_norm),
                                            activation == FusedActivation::add_relu));
     return activation == FusedActivation::relu ? 2 : 1;
@@ -358,13 +373,13 @@ class Builder {
           "model.blocks: {}: patch = {} does not divide the {} x {} pixels of {}; use patch = {}",
           placed.in_words(), patch, shape_[0], shape_[1], before_,
           nearest_divisors(patch, std::gcd(shape_[0], shape_[1]))));
-    const Convolution2d::Sizes sizes{
-        .in = shape_[2], .out = patches.width, .kernel = patch, .stride = patch};
-    grid_ = {0, shape_[0] / patch, shape_[1] / patch};
-    const auto fan_in = static_cast<double>(patch * patch * shape_[2]);
-    layers.add(std::make_unique<ConvLayer>(
-        placed.name, sizes,
-        start_of(patches.init, list, i, fan_in, static_cast<double>(patches.width)), true, grid_));
+    const ops::PatchRows rows{
+        .height = shape_[0], .width = shape_[1], .channels = shape_[2], .patch = patch};
+    grid_ = {0, rows.grid_height(), rows.grid_width()};
+    layers.add(std::make_unique<PatchesLayer>(
+        placed.name, rows, patches.width,
+        start_of(patches.init, list, i, static_cast<double>(rows.row_elements()),
+                 static_cast<double>(patches.width))));
     shape_ = {grid_.positions(), patches.width};
     return 1;
   }

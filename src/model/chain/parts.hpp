@@ -22,6 +22,10 @@ keys::Field block_list(std::vector<Entry>& list);
 /// Returns the number of blocks with their repetitions, those of bodies too.
 std::int64_t block_count(const std::vector<Entry>& list);
 
+/// Returns the first block that computes something else in `after`, in words; empty: none. Widths,
+/// rates and initial weights may differ.
+std::string list_difference(const std::vector<Entry>& before, const std::vector<Entry>& after);
+
 /// Makes the network for an input of this shape, with as many outputs as `classes`; 0: as many as
 /// its last block has. Throws InputError if a block does not fit the one in front of it.
 ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std::int64_t classes);

@@ -398,6 +398,11 @@ std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, cons
 void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
                          const std::string& path) {
   for (const deck::Difference& difference : deck::differences(stored, deck)) {
+    if (family_of(deck.model).lists_blocks && difference.key == "model.blocks") {
+      const std::string what = family_of(deck.model).list_difference(stored.model, deck.model);
+      validate(what.empty(), "{}: {}; use the deck it was trained with", path, what);
+      continue;
+    }
     // LayerScale's start value is beside the weights; 0 stands for none.
     const bool starts_elsewhere = difference.key == "model.layer_scale" &&
                                   difference.before != "0.0" && difference.after != "0.0" &&
