@@ -263,9 +263,8 @@ Field entries_field(std::vector<Entry>& list, const Place& place) {
     const auto array = given.list();
     if (!array) return given.wrong_type("a list of tables, as in [{ kind = \"flatten\" }]");
     if (array->empty()) return "must not be empty";
-    if (place.depth >= max_depth)
-      return fmt::format("bodies within bodies are {} deep; at most {}", place.depth + 1,
-                         max_depth);
+    if (place.depth > max_depth)
+      return fmt::format("bodies within bodies are {} deep; at most {}", place.depth, max_depth);
     const bool has_lines = place.has_lines && given.raw() == nullptr;
     std::vector<Entry> found;
     std::int64_t number = 0, count = 0;
