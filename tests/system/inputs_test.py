@@ -46,7 +46,7 @@ class Inputs(unittest.TestCase):
             harness.skip("TRIREME does not name the program")
         cls.folder = tempfile.mkdtemp(prefix="trireme-test-")
         for split in ("train", "validation"):
-            harness.make_dataset(os.path.join(cls.folder, "images", split), 64, size=32)
+            harness.make_dataset(os.path.join(cls.folder, "images", split), 64, size=28, classes=10)
         # The longest context of the decks is 2048.
         harness.make_text(os.path.join(cls.folder, "text"), words=10000)
 
