@@ -33,7 +33,8 @@ class TableReader final : public Visitor {
       return;
     }
     if (!applies) {
-      wrong_ = fmt::format("{} belongs to {}; remove it", key.name, key.applies_to.condition);
+      if (unused_.empty())
+        unused_ = fmt::format("{} belongs to {}; remove it", key.name, key.applies_to.condition);
       return;
     }
     if (const std::string why = field.read(*given); !why.empty())
@@ -54,6 +55,7 @@ class TableReader final : public Visitor {
         return fmt::format("{} is an unknown key; the keys are {}", quoted(name),
                            fmt::join(keys_, ", "));
     }
+    if (!unused_.empty()) return unused_;
     return missing_.empty() ? "" : fmt::format("{} is missing; {}", missing_, advice_);
   }
 
@@ -63,7 +65,7 @@ class TableReader final : public Visitor {
   }
   const Table& values_;
   std::vector<std::string> keys_, others_;
-  std::string wrong_, missing_, advice_;
+  std::string wrong_, unused_, missing_, advice_;
 };
 
 }  // namespace
