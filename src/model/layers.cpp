@@ -24,15 +24,6 @@ using parallel::Role;
 
 namespace {
 
-/// Declares a vector that is read as float32 and has neither weight decay nor a trust ratio.
-ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initializer,
-                          Role role = Role::weight) {
-  ParameterSpec spec{
-      .name = std::move(name), .shape = {size}, .initializer = initializer, .role = role};
-  spec.decay = spec.trust = spec.compute_copy = false;
-  return spec;
-}
-
 /// Returns the rows of an image tensor [B, H, W, C] seen as a matrix [rows, C].
 std::int64_t pixel_rows(const Tensor& x) { return x.elements() / x.shape.back(); }
 

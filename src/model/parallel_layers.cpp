@@ -34,24 +34,17 @@ using parallel::RowChunk;
 using parallel::RowGather;
 using parallel::RowSum;
 
-namespace {
-
-/// Declares a vector (bias or norm) that starts at `value`. It is read as float32 and has neither
-/// weight decay nor a trust ratio.
-ParameterSpec vector_spec(std::string name, std::int64_t size, double value) {
-  ParameterSpec spec{.name = std::move(name),
-                     .shape = {size},
-                     .initializer = {Initializer::Kind::constant, value}};
-  spec.decay = spec.trust = spec.compute_copy = false;
-  return spec;
-}
-
-}  // namespace
-
 ParameterSpec matrix_spec(std::string name, const Shape& shape, double deviation) {
   return {.name = std::move(name),
           .shape = shape,
           .initializer = {Initializer::Kind::normal, deviation}};
+}
+
+ParameterSpec vector_spec(std::string name, std::int64_t size, const Initializer& start,
+                          parallel::Role role) {
+  ParameterSpec spec{.name = std::move(name), .shape = {size}, .initializer = start, .role = role};
+  spec.decay = spec.trust = spec.compute_copy = false;
+  return spec;
 }
 
 Tensor gather_rows(MicroBatchPass& pass, const Tensor& x) {
@@ -111,7 +104,8 @@ void DropoutKey::apply_in_place(MicroBatchPass& pass, double probability, std::i
 
 void RowNormLayer::declare(parallel::ParameterList& list, double scale) {
   const auto declare_one = [&](const char* suffix, double value) {
-    ParameterSpec spec = vector_spec(name_ + suffix, options_.width, value);
+    ParameterSpec spec =
+        vector_spec(name_ + suffix, options_.width, {Initializer::Kind::constant, value});
     if (options_.rows_are_held) spec.partial_gradient = parallel::PartialGradient::of_held_rows;
     return list.declare(std::move(spec));
   };
@@ -190,7 +184,7 @@ void ColumnParallelLinear::declare(parallel::ParameterList& list) {
   });
   if (!options_.bias) return;
   bias_ = declare_all(".bias", [&](std::string name, std::int64_t outputs) {
-    ParameterSpec spec = vector_spec(std::move(name), outputs, 0);
+    ParameterSpec spec = vector_spec(std::move(name), outputs);
     spec.split = {Along::columns, sections};
     spec.product_bias = true;
     return spec;
@@ -286,11 +280,12 @@ void RowParallelLinear::declare(parallel::ParameterList& list) {
   spec.split.along = in_out ? Along::rows : Along::columns;
   weight_ = list.declare(std::move(spec));
   if (!options_.bias) return;
-  ParameterSpec bias = vector_spec(options_.name + ".bias", options_.out, 0);
+  ParameterSpec bias = vector_spec(options_.name + ".bias", options_.out);
   bias.product_bias = product_adds(list.tensor_size(), options_.dropout, options_.drop_path);
   bias_ = list.declare(std::move(bias));
   if (!scales()) return;
-  ParameterSpec scale = vector_spec(options_.scale_name + ".gamma", options_.out, options_.scale);
+  ParameterSpec scale = vector_spec(options_.scale_name + ".gamma", options_.out,
+                                    {Initializer::Kind::constant, options_.scale});
   scale.partial_gradient = parallel::PartialGradient::of_held_rows;
   scale_ = list.declare(std::move(scale));
 }

@@ -238,5 +238,10 @@ class RowParallelLinear {
 /// Returns the declaration of a matrix with normal initialization. Residual projections pass a
 /// smaller deviation than the default.
 parallel::ParameterSpec matrix_spec(std::string name, const Shape& shape, double deviation = 0.02);
+/// Returns the declaration of a vector (bias, norm or running statistic) that is read as float32
+/// and has neither weight decay nor a trust ratio. Without `start` it begins at 0.
+parallel::ParameterSpec vector_spec(std::string name, std::int64_t size,
+                                    const parallel::Initializer& start = {},
+                                    parallel::Role role = parallel::Role::weight);
 
 }  // namespace trireme::model

@@ -5,7 +5,6 @@
 // [[model.blocks]] and blocks = [{ ... }] are the same in TOML. The resolved deck has the second
 // form, because it has one line for each key.
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -42,6 +41,21 @@ Kind kind_at(std::size_t wanted) {
   if constexpr (index + 1 < std::variant_size_v<Kind>)
     if (wanted != index) return kind_at<index + 1>(wanted);
   return Kind(std::in_place_index<index>);
+}
+
+template <class Form>
+using Words = std::vector<std::pair<std::string, Form>>;
+const Words<NormForm> norm_words = {{"batch", NormForm::batch},
+                                    {"group", NormForm::group},
+                                    {"layer", NormForm::layer},
+                                    {"rms", NormForm::rms}};
+const Words<ActivationForm> activation_words = {
+    {"relu", ActivationForm::relu}, {"gelu", ActivationForm::gelu}, {"silu", ActivationForm::silu}};
+const Words<PoolForm> pool_words = {
+    {"max", PoolForm::max}, {"mean", PoolForm::mean}, {"global", PoolForm::global}};
+template <class Form>
+std::string word_of(const Words<Form>& words, Form form) {
+  return std::ranges::find(words, form, &std::pair<std::string, Form>::second)->first;
 }
 
 AppliesTo applies(bool is_met, const char* condition) { return {is_met, condition, ""}; }
@@ -129,10 +143,7 @@ void visit(Visitor& v, Conv& conv) {
 
 void visit(Visitor& v, Norm& norm) {
   v.field({"norm", "Selects the numbers that are normalized together."},
-          choice<NormForm>(norm.form, {{"batch", NormForm::batch},
-                                       {"group", NormForm::group},
-                                       {"layer", NormForm::layer},
-                                       {"rms", NormForm::rms}}));
+          choice(norm.form, norm_words));
   v.field({"groups", "Sets the groups of channels.",
            applies(norm.form == NormForm::group, "norm = \"group\"")},
           optional_integer(norm.groups, between(1, max_width)));
@@ -144,17 +155,12 @@ void visit(Visitor& v, Norm& norm) {
 }
 
 void visit(Visitor& v, Activation& activation) {
-  v.field({"activation", "Selects the function."},
-          choice<ActivationForm>(activation.form, {{"relu", ActivationForm::relu},
-                                                   {"gelu", ActivationForm::gelu},
-                                                   {"silu", ActivationForm::silu}}));
+  v.field({"activation", "Selects the function."}, choice(activation.form, activation_words));
 }
 
 void visit(Visitor& v, Pool& pool) {
   v.field({"pool", "Selects maximum, mean, or the mean over all pixels or tokens."},
-          choice<PoolForm>(
-              pool.form,
-              {{"max", PoolForm::max}, {"mean", PoolForm::mean}, {"global", PoolForm::global}}));
+          choice(pool.form, pool_words));
   const AppliesTo windows = applies(pool.form != PoolForm::global, "pool = \"max\" or \"mean\"");
   v.field({"kernel", "Sets the rows and columns of a window.", windows},
           integer(pool.kernel, between(2, max_pool_kernel)));
@@ -369,13 +375,9 @@ std::string list_difference(const std::vector<Entry>& before, const std::vector<
 }
 
 std::string Entry::in_words() const {
-  if (const auto* activation = as<Activation>())
-    return std::array{"relu", "gelu", "silu"}[static_cast<std::size_t>(activation->form)];
-  if (const auto* pool = as<Pool>())
-    return std::array{"max pool", "mean pool", "global pool"}[static_cast<std::size_t>(pool->form)];
-  if (const auto* norm = as<Norm>())
-    return std::array{"batch norm", "group norm", "layer norm",
-                      "rms norm"}[static_cast<std::size_t>(norm->form)];
+  if (const auto* activation = as<Activation>()) return word_of(activation_words, activation->form);
+  if (const auto* pool = as<Pool>()) return word_of(pool_words, pool->form) + " pool";
+  if (const auto* norm = as<Norm>()) return word_of(norm_words, norm->form) + " norm";
   return word();
 }
 

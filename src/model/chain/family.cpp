@@ -25,19 +25,13 @@ void visit_chain(keys::Visitor& v, ModelOptions& options) {
           chain::block_list(options.as<ChainOptions>().blocks));
 }
 
-/// Returns the first norm of the list, or of a body in it, that is a batch norm; null: none.
-const Entry* batch_norm_in(const std::vector<Entry>& list) {
-  for (const Entry& entry : list) {
-    const auto* norm = entry.as<chain::Norm>();
-    if (norm && norm->form == chain::NormForm::batch) return &entry;
-    const auto* residual = entry.as<chain::Residual>();
-    if (const Entry* inner = residual ? batch_norm_in(residual->body) : nullptr) return inner;
-  }
-  return nullptr;
+bool is_batch_norm(const Entry& entry) {
+  const auto* norm = entry.as<chain::Norm>();
+  return norm && norm->form == chain::NormForm::batch;
 }
 
 std::optional<BrokenRule> missing_chain_norm(const ModelOptions& options) {
-  if (batch_norm_in(options.as<ChainOptions>().blocks)) return std::nullopt;
+  if (chain::contains(options.as<ChainOptions>().blocks, is_batch_norm)) return std::nullopt;
   return BrokenRule{"model.blocks", "model.blocks has no batch norm; use sync_batch_norm = false"};
 }
 

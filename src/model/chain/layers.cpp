@@ -30,12 +30,10 @@ Shape with_channels(Shape shape, std::int64_t channels) {
   return shape;
 }
 
-/// Declares a bias, which is read as float32 and has neither weight decay nor a trust ratio.
-/// `product`: a matrix product adds it.
-ParameterSpec bias_spec(const std::string& name, std::int64_t size, bool product) {
-  ParameterSpec spec{.name = name, .shape = {size}};
-  spec.decay = spec.trust = spec.compute_copy = false;
-  spec.product_bias = product;
+/// Declares a bias that a matrix product adds.
+ParameterSpec product_bias(const std::string& name, std::int64_t size) {
+  ParameterSpec spec = vector_spec(name, size);
+  spec.product_bias = true;
   return spec;
 }
 
@@ -81,7 +79,7 @@ ConvLayer::ConvLayer(const std::string& name, const Convolution2d::Sizes& sizes,
 
 void ConvLayer::declare(parallel::ParameterList& list) {
   convolution_.declare(list);
-  if (has_bias_) bias_ = list.declare(bias_spec(bias_name_, sizes_.out, false));
+  if (has_bias_) bias_ = list.declare(vector_spec(bias_name_, sizes_.out));
 }
 
 Tensor ConvLayer::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& /*residual*/) {
@@ -108,7 +106,7 @@ void PatchesLayer::declare(parallel::ParameterList& list) {
                           .shape = {width_, patches_.channels, patches_.patch, patches_.patch},
                           .initializer = start_,
                           .inner = parallel::InnerOrder::channels_last});
-  bias_ = list.declare(bias_spec(name_ + ".bias", width_, true));
+  bias_ = list.declare(product_bias(name_ + ".bias", width_));
 }
 
 Tensor PatchesLayer::rows_of(MicroBatchPass& pass, const Tensor& x) const {
@@ -275,7 +273,7 @@ Tensor FlattenLayer::backward(MicroBatchPass& /*pass*/, const Tensor& dy, bool /
 
 void Matrix::declare(parallel::ParameterList& list) {
   weight_ = list.declare({.name = name_ + ".weight", .shape = {out_, in_}, .initializer = start_});
-  if (has_bias_) bias_ = list.declare(bias_spec(name_ + ".bias", out_, true));
+  if (has_bias_) bias_ = list.declare(product_bias(name_ + ".bias", out_));
 }
 
 ops::Linear Matrix::problem(const Tensor& x) const {

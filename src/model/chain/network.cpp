@@ -35,23 +35,6 @@ constexpr std::int64_t max_elements = std::int64_t{1} << 31;
 // The libraries for matrix products use 32-bit extents.
 constexpr std::int64_t max_rows = 0x7FFFFFFF;
 
-/// Returns a shape in words, as in "[14, 14, 64]".
-std::string in_words(const Shape& shape) {
-  std::string text;
-  for (int i = 0; i < shape.rank(); ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", shape[i]);
-  return "[" + text + "]";
-}
-
-/// Returns whether a list, or a body in it, has attention.
-bool has_attention(const std::vector<Entry>& list) {
-  for (const Entry& entry : list) {
-    if (entry.as<Attention>()) return true;
-    const auto* residual = entry.as<Residual>();
-    if (residual && has_attention(residual->body)) return true;
-  }
-  return false;
-}
-
 /// Returns whether a block of the model begins at this entry.
 bool begins_block(const Entry& entry) {
   return entry.as<Conv>() || entry.as<Linear>() || entry.as<Patches>() || entry.as<Attention>() ||
@@ -75,10 +58,10 @@ class Builder {
  public:
   Builder(const std::vector<Entry>& list, std::int64_t batch, const Shape& sample)
       : list_(placed(list, "blocks")),
-        has_attention_(has_attention(list)),
+        has_attention_(contains(list, [](const Entry& entry) { return entry.as<Attention>(); })),
         batch_(batch),
         shape_(sample) {
-    before_ = fmt::format("the data, images of {}", in_words(sample));
+    before_ = fmt::format("the data, images of {}", to_string(sample));
   }
 
   /// A block of the model.
@@ -124,14 +107,14 @@ class Builder {
     const Placed& last = list[i + taken - 1];
     validate(shape_.elements() <= max_elements,
              "model.blocks: {} gives {}, more than {} numbers a sample; use smaller extents",
-             last.in_words(), in_words(shape_), max_elements);
+             last.in_words(), to_string(shape_), max_elements);
     const std::int64_t rows = shape_.elements() / shape_.back();
     validate(batch_ <= max_rows / rows,
              "batch.micro = {}: {} gives {}, more rows in a micro-batch than a matrix product can "
              "count ({}); use {} or less",
-             batch_, last.in_words(), in_words(shape_), max_rows,
+             batch_, last.in_words(), to_string(shape_), max_rows,
              std::max<std::int64_t>(max_rows / rows, 1));
-    before_ = fmt::format("{}, which gives {}", last.in_words(), in_words(shape_));
+    before_ = fmt::format("{}, which gives {}", last.in_words(), to_string(shape_));
     return taken;
   }
 
@@ -283,7 +266,7 @@ class Builder {
     const auto mismatch = [&](const char* advice) {
       return InputError(
           fmt::format("model.blocks: {}: its body gives {}, but the input, of {}, is {}; {}",
-                      placed.in_words(), in_words(shape_), input_words, in_words(input), advice));
+                      placed.in_words(), to_string(shape_), input_words, to_string(input), advice));
     };
     if (residual.projection == Projection::none)
       throw mismatch("use a body that keeps the extents, or projection = \"auto\"");

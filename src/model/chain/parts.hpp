@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "options.hpp"
@@ -25,6 +27,15 @@ std::int64_t block_count(const std::vector<Entry>& list);
 /// Returns the first block that computes something else in `after`, in words; empty: none. Widths,
 /// rates and initial weights may differ.
 std::string list_difference(const std::vector<Entry>& before, const std::vector<Entry>& after);
+
+/// Returns whether the list, or a body in it, has an entry with this property.
+template <class Property>
+bool contains(const std::vector<Entry>& list, const Property& property) {
+  return std::ranges::any_of(list, [&](const Entry& entry) {
+    const auto* residual = entry.as<Residual>();
+    return property(entry) || (residual && contains(residual->body, property));
+  });
+}
 
 /// Makes the network for an input of this shape, with as many outputs as `classes`; 0: as many as
 /// its last block has. Throws InputError if a block does not fit the one in front of it.
