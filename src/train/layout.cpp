@@ -18,6 +18,7 @@
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/io/file_form.hpp"
 #include "trireme/model/family.hpp"
+#include "trireme/ops/linear.hpp"
 #include "trireme/optim/schedule.hpp"
 
 namespace trireme::train {
@@ -95,9 +96,6 @@ void validate_interleaving(const LayoutRequest& request, const ResolvedLayout& l
            name, layout.global, layout.accumulation, stages, name,
            nearest_multiples(layout.global, group));
 }
-
-// The libraries for matrix products use 32-bit extents.
-constexpr std::int64_t max_rows = 0x7FFFFFFF;
 
 /// Returns the rows of a sample in matrix products and convolutions.
 std::int64_t rows_of_sample(const model::ModelOptions& model, const data::DatasetInfo& train) {
@@ -243,11 +241,11 @@ std::int64_t min_ranks(const parallel::ParallelOptions& options) {
 
 void validate_replica(const LayoutRequest& request, const data::DatasetInfo& train) {
   const std::int64_t rows = rows_of_sample(request.model, train);
-  validate(request.batch.micro <= max_rows / rows,
+  validate(request.batch.micro <= ops::max_rows / rows,
            "batch.micro = {}: with {} {} a sample a micro-batch has more rows than a matrix "
            "product can count ({}); use {} or less",
            request.batch.micro, rows, train.kind == data::DatasetKind::tokens ? "tokens" : "pixels",
-           max_rows, max_rows / rows);
+           ops::max_rows, ops::max_rows / rows);
   if (request.parallel.sequence) {
     const auto broken =
         family_of(request.model)

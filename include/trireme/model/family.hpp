@@ -64,8 +64,8 @@ struct Family {
   bool computes_float8 = false;
   /// A sample is one row of its matrix products; else each pixel or token is one.
   bool flattens = false;
-  /// The deck lists its blocks one by one.
-  bool lists_blocks = false;
+  /// The key that lists its blocks one by one; null: other keys decide its blocks.
+  const char* block_list = nullptr;
   /// Advice for a model that is too large, as in "a smaller model.width".
   const char* size_advice;
   /// The names, in files of weights, of the table whose rows are the vocabulary.
@@ -119,9 +119,11 @@ struct Family {
   TransformersConfig (*transformers_config)(const ModelOptions&, std::int64_t vocabulary) = nullptr;
   /// Returns a remark on weights whose matrices are [out, in] in the file; empty: none.
   std::string_view (*linear_order_remark)(const ModelOptions&) = NoAnswer();
-  /// Returns what is different in two lists of blocks (lists_blocks), so that weights of one are
-  /// not for the other; empty: at most shapes, which the tensors show, and what is beside weights.
-  std::string (*list_difference)(const ModelOptions& before,
+  /// Resets the options in which decks of the same weights may differ: what only training uses, as
+  /// dropout and initial values, what only costs memory, and what the shapes of tensors show.
+  void (*reset_beside_weights)(ModelOptions&) = NoAnswer();
+  /// Returns the first block that differs in two lists (block_list), as in "blocks.3".
+  std::string (*differing_block)(const ModelOptions& before,
                                  const ModelOptions& after) = NoAnswer();
   /// Returns the number of classes from the tensors of a file with the names of
   /// docs/reference/tensor_names.md.

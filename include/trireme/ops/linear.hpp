@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/context.hpp"
 
@@ -9,6 +11,9 @@ namespace trireme::ops {
 /// Storage order of a weight matrix: out_in is PyTorch's Linear [out, in]; in_out is GPT-2's Conv1D
 /// [in, out].
 enum class MatrixOrder : std::uint8_t { out_in, in_out };
+
+/// The most rows of a matrix product: the libraries count them with 32 bits.
+inline constexpr std::int64_t max_rows = 0x7FFFFFFF;
 
 /// A linear layer: y [M, N] = x [M, K] times the weight, plus bias [N] (float32, on CUDA also the
 /// layer's dtype; undefined: none). M = rows, K = in, N = out. The weight may be a view of several

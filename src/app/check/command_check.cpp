@@ -147,7 +147,7 @@ ExitCode check(const CheckArguments& arguments) {
   report.model = replica.model;
   report.weights = model.weight_count();
   report.blocks = model.block_count();
-  if (family_of(replica.model).lists_blocks)
+  if (family_of(replica.model).block_list)
     report.block_works =
         model::measure_blocks(replica.model, input, replica.classes, replica.compute, device);
   OpCounter counter;

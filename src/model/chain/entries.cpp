@@ -251,7 +251,8 @@ std::string in_words(const Place& place, std::int64_t number, std::int64_t line)
 
 /// Returns why an entry is wrong where it stands, or "".
 std::string wrong_place(const Entry& entry, const Entry* before, bool ends_body) {
-  if (const auto* norm = entry.as<Norm>(); norm && norm->zero_init && !ends_body)
+  if (const auto* norm = entry.as<Norm>();
+      norm && norm->zero_init && (!ends_body || entry.repeat > 1))
     return "zero_init = true starts a branch at 0, so it is for the last norm of a residual; "
            "remove it";
   if (const auto* pool = entry.as<Pool>(); pool && pool->padding > pool->kernel / 2)
@@ -334,15 +335,14 @@ Field block_list(std::vector<Entry>& list) {
   return field;
 }
 
-namespace {
-
-/// Returns the blocks with their repetitions written out, and with the same values in what the
-/// shapes of tensors show and in what is beside the weights.
 std::vector<Entry> comparable(const std::vector<Entry>& list) {
   std::vector<Entry> all;
   for (Entry entry : list) {
     std::visit(
         []<class T>(T& values) {
+          if constexpr (std::is_same_v<T, Conv>) values.padding = values.zeros();
+          if constexpr (std::is_same_v<T, Pool>) values.stride = values.step();
+          if constexpr (std::is_same_v<T, Residual>) values.projection = Projection::automatic;
           if constexpr (requires { values.init; }) values.init.reset();
           if constexpr (requires { values.channels; }) values.channels = 1;
           if constexpr (requires { values.width; }) values.width = 1;
@@ -359,19 +359,14 @@ std::vector<Entry> comparable(const std::vector<Entry>& list) {
   return all;
 }
 
-}  // namespace
-
-std::string list_difference(const std::vector<Entry>& before, const std::vector<Entry>& after) {
-  std::vector<Entry> old = comparable(before), now = comparable(after);
-  for (std::size_t i = 0; i < std::max(old.size(), now.size()); ++i) {
-    const auto text = [i](std::vector<Entry>& list) {
-      return i < list.size() ? write_table([&](Visitor& v) { visit_entry(v, list[i], {}); })
-                             : std::string();
-    };
-    if (text(old) != text(now))
-      return fmt::format("its model.blocks differs from the deck's at blocks.{}", i);
-  }
-  return "";
+std::string differing_block(std::vector<Entry> before, std::vector<Entry> after) {
+  const auto text = [](std::vector<Entry>& list, std::size_t i) {
+    return i < list.size() ? write_table([&](Visitor& v) { visit_entry(v, list[i], {}); })
+                           : std::string();
+  };
+  std::size_t i = 0;
+  while (i < before.size() && text(before, i) == text(after, i)) ++i;
+  return fmt::format("blocks.{}", i);
 }
 
 std::string Entry::in_words() const {

@@ -35,28 +35,6 @@ std::optional<BrokenRule> missing_chain_norm(const ModelOptions& options) {
   return BrokenRule{"model.blocks", "model.blocks has no batch norm; use sync_batch_norm = false"};
 }
 
-/// Returns the channels behind the last block of the list that sets them; none if no block does, or
-/// if a later one changes them.
-std::optional<std::int64_t> last_channels(const std::vector<Entry>& list) {
-  for (auto entry = list.rbegin(); entry != list.rend(); ++entry) {
-    if (const auto* linear = entry->as<chain::Linear>()) return linear->width;
-    if (const auto* conv = entry->as<chain::Conv>()) return conv->channels;
-    if (const auto* patches = entry->as<chain::Patches>()) return patches->width;
-    if (entry->as<chain::Flatten>() || entry->as<chain::Transpose>()) break;
-    if (const auto* residual = entry->as<chain::Residual>())
-      if (const auto inner = last_channels(residual->body)) return inner;
-  }
-  return std::nullopt;
-}
-
-std::int64_t classes_of(const ModelOptions& options, const ShapeInFile& /*shape_of*/) {
-  const auto channels = last_channels(options.as<ChainOptions>().blocks);
-  validate(channels.has_value(),
-           "model.blocks: the number of classes follows from the last linear, conv or patches, but "
-           "there is none behind the last flatten or transpose; end with linear");
-  return *channels;
-}
-
 /// Returns an input for which every tensor has its shape in the file.
 Shape input_of(const ModelOptions& options, const ShapeInFile& shape_of) {
   const std::vector<Entry>& blocks = options.as<ChainOptions>().blocks;
@@ -72,15 +50,19 @@ Shape input_of(const ModelOptions& options, const ShapeInFile& shape_of) {
       return true;
     }
   };
+  std::string misfit;
+  bool is_built = false;
   const auto fits = [&](const Shape& input) {
     try {
       const ModelParts parts = chain::make_network(blocks, input, 0);
       parallel::ParameterList list;
       for (const auto& block : parts.blocks) block->declare(list);
       parts.head->declare(list);
+      is_built = true;
       return std::ranges::all_of(list.entries(),
                                  [&](const auto& entry) { return has_its_shape(entry.spec); });
-    } catch (const InputError&) {
+    } catch (const InputError& error) {
+      if (misfit.empty()) misfit = error.what();
       return false;
     }
   };
@@ -92,6 +74,7 @@ Shape input_of(const ModelOptions& options, const ShapeInFile& shape_of) {
   for (const std::int64_t side : sides)
     for (const std::int64_t count : counts)
       if (const Shape input{1, side, side, count}; fits(input)) return input;
+  validate(is_built, "no square image fits: {}", misfit);
   throw InputError(
       "the tensors of the file do not fit model.blocks with any square image; use the "
       "blocks of the deck that the weights are from");
@@ -101,7 +84,7 @@ Shape input_of(const ModelOptions& options, const ShapeInFile& shape_of) {
 
 extern constinit const Family chain_family{
     .word = "chain",
-    .lists_blocks = true,
+    .block_list = "model.blocks",
     .size_advice = "smaller channels and widths of model.blocks",
     .defaults = [] { return std::any(ChainOptions()); },
     .visit = visit_chain,
@@ -111,12 +94,21 @@ extern constinit const Family chain_family{
           return "chain of " + counted(count, "block", "blocks");
         },
     .missing_batch_norm = missing_chain_norm,
-    .list_difference =
+    .reset_beside_weights =
+        [](ModelOptions& options) {
+          auto& blocks = options.as<ChainOptions>().blocks;
+          blocks = chain::comparable(blocks);
+        },
+    .differing_block =
         [](const ModelOptions& before, const ModelOptions& after) {
-          return chain::list_difference(before.as<ChainOptions>().blocks,
+          return chain::differing_block(before.as<ChainOptions>().blocks,
                                         after.as<ChainOptions>().blocks);
         },
-    .classes_in = classes_of,
+    .classes_in =
+        [](const ModelOptions& options, const ShapeInFile& shape_of) {
+          return chain::output_count(options.as<ChainOptions>().blocks,
+                                     input_of(options, shape_of));
+        },
     .input_in = input_of,
     .make =
         [](const ModelOptions& options, const Shape& input, std::int64_t classes,

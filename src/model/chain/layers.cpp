@@ -180,12 +180,13 @@ Shape NormLayer::input_in_memory(const Shape& input, DType dtype, DeviceKind tar
   return convolution_ ? padded_input(input, dtype, target) : input;
 }
 
-Tensor RowNorm::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& /*residual*/) {
+Tensor ChannelNormLayer::forward(MicroBatchPass& pass, const Tensor& x,
+                                 const Tensor& /*residual*/) {
   return norm_.forward(pass, as_matrix(x)).reshaped(x.shape);
 }
 
-Tensor RowNorm::backward(MicroBatchPass& pass, const Tensor& dy, bool /*want_dx*/,
-                         const Tensor& addend) {
+Tensor ChannelNormLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool /*want_dx*/,
+                                  const Tensor& addend) {
   norm_.backward(pass, as_matrix(dy), addend.defined() ? as_matrix(addend) : addend, as_matrix(dy));
   return dy;
 }
@@ -299,7 +300,7 @@ void Matrix::backward(MicroBatchPass& pass, const Tensor& x, const Tensor& dy, c
                               pass.single_use_weight(weight_, prepared_), dx);
 }
 
-Tensor LinearOfRows::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual) {
+Tensor RowsLinearLayer::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual) {
   const Tensor y = pass.activation(x.dtype, with_channels(x.shape, out_));
   matrix_.forward(pass, as_matrix(x), residual.defined() ? as_matrix(residual) : residual,
                   as_matrix(y));
@@ -307,8 +308,8 @@ Tensor LinearOfRows::forward(MicroBatchPass& pass, const Tensor& x, const Tensor
   return y;
 }
 
-Tensor LinearOfRows::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
-                              const Tensor& /*addend*/) {
+Tensor RowsLinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
+                                 const Tensor& /*addend*/) {
   const Tensor x = pass.pop_saved(), dx = want_dx ? pass.gradient(x.dtype, x.shape) : Tensor{};
   matrix_.backward(pass, as_matrix(x), as_matrix(dy), want_dx ? as_matrix(dx) : dx);
   return dx;

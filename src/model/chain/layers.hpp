@@ -131,9 +131,9 @@ class NormLayer final : public Layer {
 };
 
 /// A layer or RMS norm over the channels.
-class RowNorm final : public Layer {
+class ChannelNormLayer final : public Layer {
  public:
-  RowNorm(const std::string& name, const RowNormLayer::Options& options, bool zero_scale)
+  ChannelNormLayer(const std::string& name, const RowNormLayer::Options& options, bool zero_scale)
       : norm_(name, options), zero_scale_(zero_scale) {}
   void declare(parallel::ParameterList& list) override { norm_.declare(list, zero_scale_ ? 0 : 1); }
   Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual) override;
@@ -228,10 +228,10 @@ class Matrix {
   ops::PreparedWeight prepared_;
 };
 
-class LinearOfRows final : public Layer {
+class RowsLinearLayer final : public Layer {
  public:
-  LinearOfRows(const std::string& name, std::int64_t in, std::int64_t out,
-               const parallel::Initializer& start, bool bias)
+  RowsLinearLayer(const std::string& name, std::int64_t in, std::int64_t out,
+                  const parallel::Initializer& start, bool bias)
       : out_(out), matrix_(name, in, out, start, bias) {}
   void declare(parallel::ParameterList& list) override { matrix_.declare(list); }
   Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual) override;

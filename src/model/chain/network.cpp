@@ -4,7 +4,7 @@
 // front of it.
 //
 //   list      conv  norm  activation  residual  activation  pool  linear
-//   layers    [   NormLayer       ]   [ ResidualLayer   ]   Pool  LinearOfRows
+//   layers    [   NormLayer       ]   [ ResidualLayer   ]   Pool  RowsLinearLayer
 //   blocks    blocks.0                blocks.3                    head
 //
 // A convolution, the norm and the ReLU behind it are one layer, as are a residual whose body ends
@@ -21,6 +21,7 @@
 #include "parts.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/ops/linear.hpp"
 
 namespace trireme::model::chain {
 namespace {
@@ -32,8 +33,6 @@ using FusedActivation = ImageNorm::FusedActivation;
 constexpr double attention_deviation = 0.02;
 // Numbers of a sample between two blocks: products with the extents of a deck do not overflow.
 constexpr std::int64_t max_elements = std::int64_t{1} << 31;
-// The libraries for matrix products use 32-bit extents.
-constexpr std::int64_t max_rows = 0x7FFFFFFF;
 
 /// Returns whether a block of the model begins at this entry.
 bool begins_block(const Entry& entry) {
@@ -109,11 +108,12 @@ class Builder {
              "model.blocks: {} gives {}, more than {} numbers a sample; use smaller extents",
              last.in_words(), to_string(shape_), max_elements);
     const std::int64_t rows = shape_.elements() / shape_.back();
-    validate(batch_ <= max_rows / rows,
+    const std::int64_t most = std::max<std::int64_t>(ops::max_rows / rows, 1);
+    validate(batch_ <= most,
              "batch.micro = {}: {} gives {}, more rows in a micro-batch than a matrix product can "
-             "count ({}); use {} or less",
-             batch_, last.in_words(), to_string(shape_), max_rows,
-             std::max<std::int64_t>(max_rows / rows, 1));
+             "count ({}); use {}{}",
+             batch_, last.in_words(), to_string(shape_), ops::max_rows, most,
+             most > 1 ? " or less" : "");
     before_ = fmt::format("{}, which gives {}", last.in_words(), to_string(shape_));
     return taken;
   }
@@ -202,7 +202,7 @@ class Builder {
                   Layers& layers) {
     if (!norm.of_rows()) return add_norm(norm, list, i, end, std::nullopt, layers);
     require_several(list[i], shape_.back());
-    layers.add(std::make_unique<RowNorm>(
+    layers.add(std::make_unique<ChannelNormLayer>(
         list[i].name,
         RowNormLayer::Options{.kind = norm.form == NormForm::rms ? NormKind::rms : NormKind::layer,
                               .width = shape_.back(),
@@ -275,14 +275,15 @@ class Builder {
     const std::int64_t in = input.back(), out = shape_.back();
     if (input.rank() == shape_.rank() && input.rank() < 3 &&
         (input.rank() == 1 || input[0] == shape_[0])) {
-      projection.add(std::make_unique<LinearOfRows>(name + "0", in, out, start, false));
+      projection.add(std::make_unique<RowsLinearLayer>(name + "0", in, out, start, false));
       return;
     }
     const bool fits = input.rank() == 3 && shape_.rank() == 3 &&
                       (input[0] - 1) / stride_ + 1 == shape_[0] &&
                       (input[1] - 1) / stride_ + 1 == shape_[1];
     if (!fits) throw mismatch("no projection does this; use a body that keeps rows and columns");
-    const Convolution2d::Sizes sizes{.in = in, .out = out, .stride = stride_};
+    const Convolution2d::Sizes sizes{
+        .in = in, .out = out, .stride = std::min(stride_, std::max(input[0], input[1]))};
     if (!norm || norm->of_rows()) {
       projection.add(std::make_unique<ConvLayer>(name + "0", sizes, start, false));
       return;
@@ -324,7 +325,7 @@ class Builder {
   std::size_t add(const Linear& linear, const Placed& placed, const List& list, std::size_t i,
                   Layers& layers) {
     const std::int64_t in = shape_.back();
-    layers.add(std::make_unique<LinearOfRows>(
+    layers.add(std::make_unique<RowsLinearLayer>(
         placed.name, in, linear.width,
         start_of(linear.init, list, i, static_cast<double>(in), static_cast<double>(linear.width)),
         linear.bias));
@@ -459,9 +460,9 @@ class ChainHead final : public ClassifierHead {
   bool first_;
 };
 
-}  // namespace
-
-ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std::int64_t classes) {
+/// Returns the groups of layers, the last of which gives `classes` numbers; 0: any number.
+std::vector<Builder::Group> groups_of(const std::vector<Entry>& list, const Shape& input,
+                                      std::int64_t classes) {
   TRIREME_EXPECT(!list.empty() && input.rank() == 4);
   Builder builder(list, input[0], {input[1], input[2], input[3]});
   std::vector<Builder::Group> groups = builder.groups();
@@ -473,6 +474,17 @@ ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std:
   validate(classes == 0 || output[0] == classes,
            "model.blocks: the last block is {}, but the data has {} classes; let it give [{}]",
            builder.before(), classes, classes);
+  return groups;
+}
+
+}  // namespace
+
+std::int64_t output_count(const std::vector<Entry>& list, const Shape& input) {
+  return groups_of(list, input, 0).back().output[0];
+}
+
+ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std::int64_t classes) {
+  std::vector<Builder::Group> groups = groups_of(list, input, classes);
   ModelParts parts;
   for (std::size_t i = 0; i + 1 < groups.size(); ++i)
     parts.blocks.push_back(std::make_unique<ChainBlock>(std::move(groups[i]), i == 0));

@@ -24,9 +24,12 @@ keys::Field block_list(std::vector<Entry>& list);
 /// Returns the number of blocks with their repetitions, those of bodies too.
 std::int64_t block_count(const std::vector<Entry>& list);
 
-/// Returns the first block that computes something else in `after`, in words; empty: none. Widths,
-/// rates and initial weights may differ.
-std::string list_difference(const std::vector<Entry>& before, const std::vector<Entry>& after);
+/// Returns the blocks with their repetitions written out, and with the same values in what the
+/// shapes of tensors show and in what is beside the weights: widths, rates and initial weights.
+std::vector<Entry> comparable(const std::vector<Entry>& list);
+
+/// Returns the first block that differs, as in "blocks.3". Both lists are comparable().
+std::string differing_block(std::vector<Entry> before, std::vector<Entry> after);
 
 /// Returns whether the list, or a body in it, has an entry with this property.
 template <class Property>
@@ -37,8 +40,11 @@ bool contains(const std::vector<Entry>& list, const Property& property) {
   });
 }
 
-/// Makes the network for an input of this shape, with as many outputs as `classes`; 0: as many as
-/// its last block has. Throws InputError if a block does not fit the one in front of it.
+/// Makes the network for an input of this shape. Throws InputError if a block does not fit the one
+/// in front of it, or if the last one does not have as many outputs as `classes`; 0: any number.
 ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std::int64_t classes);
+
+/// Returns the outputs of the network for an input of this shape. Errors like make_network.
+std::int64_t output_count(const std::vector<Entry>& list, const Shape& input);
 
 }  // namespace trireme::model::chain

@@ -368,6 +368,12 @@ extern constinit const Family resnet_family{
         },
     .missing_batch_norm = missing_batch_norm,
     .broken_joined_norms_rule = broken_joined_norms_rule,
+    .reset_beside_weights =
+        [](ModelOptions& options) {
+          auto& resnet = options.as<ResnetOptions>();
+          resnet.zero_init_residual = false;
+          resnet.drop_path = 0;
+        },
     .classes_in = [](const ModelOptions&,
                      const ShapeInFile& shape_of) { return shape_of({"fc.weight"}, 2)[0]; },
     .input_in =

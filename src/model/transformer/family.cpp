@@ -253,6 +253,12 @@ extern constinit const Family transformer_family{
     .deck_lines = deck_lines,
     .transformers_config = transformers_config,
     .linear_order_remark = linear_order_remark,
+    .reset_beside_weights =
+        [](ModelOptions& options) {
+          auto& transformer = options.as<TransformerOptions>();
+          transformer.vocabulary = transformer.head_tile_mb = 0;
+          transformer.dropout = transformer.drop_path = 0;
+        },
     .classes_in =
         [](const ModelOptions& options, const ShapeInFile& shape_of) {
           const std::int64_t given = options.as<TransformerOptions>().vocabulary;

@@ -205,6 +205,13 @@ extern constinit const Family vit_family{
       const auto& vit = options.as<VitOptions>();
       return {{"model.width", vit.width}, {"the width of the mlp", vit.mlp_width()}};
     },
+    .reset_beside_weights =
+        [](ModelOptions& options) {
+          auto& vit = options.as<VitOptions>();
+          if (vit.layer_scale != 0) vit.layer_scale = 1;  // 0 has no factors
+          vit.dropout = vit.drop_path = 0;
+          vit.zero_init_head = false;
+        },
     .classes_in = [](const ModelOptions&,
                      const ShapeInFile& shape_of) { return shape_of({"head.weight"}, 2)[0]; },
     .input_in = input_in,

@@ -30,12 +30,6 @@
 namespace trireme::train {
 namespace {
 
-// The keys of [model] in which decks of the same weights may differ. The vocabulary is a shape of
-// tensors, which are compared.
-constexpr std::string_view keys_beside_weights[] = {
-    "model.dropout",        "model.drop_path",          "model.head_tile_mb",
-    "model.zero_init_head", "model.zero_init_residual", "model.vocabulary"};
-
 /// Throws InputError if the model has learned positions and the checkpoint is of images of other
 /// extents, whose positions may be as many.
 void validate_positions(const std::vector<checkpoint::TensorSlice>& pieces,
@@ -397,22 +391,19 @@ std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, cons
 
 void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
                          const std::string& path) {
-  for (const deck::Difference& difference : deck::differences(stored, deck)) {
-    if (family_of(deck.model).lists_blocks && difference.key == "model.blocks") {
-      const std::string what = family_of(deck.model).list_difference(stored.model, deck.model);
-      validate(what.empty(), "{}: {}; use the deck it was trained with", path, what);
-      continue;
-    }
-    // LayerScale's start value is beside the weights; 0 stands for none.
-    const bool starts_elsewhere = difference.key == "model.layer_scale" &&
-                                  difference.before != "0.0" && difference.after != "0.0" &&
-                                  !difference.before.empty() && !difference.after.empty();
-    validate(
-        !difference.key.starts_with("model.") || starts_elsewhere ||
-            std::ranges::find(keys_beside_weights, difference.key) != std::end(keys_beside_weights),
+  deck::Deck before = stored, after = deck;
+  for (model::ModelOptions* options : {&before.model, &after.model})
+    family_of(*options).reset_beside_weights(*options);
+  for (const deck::Difference& difference : deck::differences(before, after)) {
+    if (!difference.key.starts_with("model.")) continue;
+    const model::Family& family = family_of(after.model);
+    validate(!family.block_list || difference.key != family.block_list,
+             "{}: its {} differs from the deck's at {}; use the deck it was trained with", path,
+             difference.key, family.differing_block(before.model, after.model));
+    throw InputError(fmt::format(
         "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with", path,
         difference.key, difference.before.empty() ? "none" : difference.before,
-        difference.after.empty() ? "none" : difference.after);
+        difference.after.empty() ? "none" : difference.after));
   }
 }
 

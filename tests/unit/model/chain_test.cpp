@@ -13,6 +13,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/keys/writer.hpp"
 #include "trireme/model/block_work.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::model {
@@ -98,6 +99,8 @@ TEST(Chain, RefusesKeysWithTheBlockAndItsLine) {
        "padding: must be \"same\""},
       {"[{ kind = \"norm\", groups = 4 }]", "groups belongs to norm = \"group\""},
       {"[{ kind = \"norm\", zero_init = true }]", "for the last norm of a residual"},
+      {"[{ kind = \"residual\", body = [{ kind = \"norm\", zero_init = true, repeat = 2 }] }]",
+       "for the last norm of a residual"},
       {"[{ kind = \"flatten\", repeat = 1 }]", "repeat: 1 is out of range; must be at least 2"},
       {"[{ kind = \"dropout\", rate = 0 }]", "rate: 0 is out of range; must be more than 0"},
       {"[{ kind = \"pool\", kernel = 1 }]", "kernel: 1 is out of range; must be at least 2"},
@@ -156,6 +159,97 @@ TEST(Chain, NamesTheBlockThatDoesNotFitAndBothShapes) {
   for (const auto& [blocks, message] : cases)
     EXPECT_THAT(message_about(blocks), HasSubstr(message)) << blocks;
   EXPECT_EQ(message_about(std::string("[{ kind = \"flatten\" }") + end), "");
+}
+
+// Of two decks of the same weights, one may leave out what the other one says.
+TEST(Chain, ComparesWhatIsComputedWithTheWeights) {
+  const auto difference = [](const std::string& before, const std::string& after) {
+    ModelOptions old = test::chain(before), now = test::chain(after);
+    const Family& family = family_of(old);
+    family.reset_beside_weights(old);
+    family.reset_beside_weights(now);
+    return blocks_of(old) == blocks_of(now) ? "" : family.differing_block(old, now);
+  };
+  const std::string conv = "[{ kind = \"conv\", channels = 4, kernel = 3 ",
+                    pool = "}, { kind = \"pool\", kernel = 3", end = " }, { kind = \"flatten\" }]";
+  EXPECT_EQ(difference(conv + pool + end, conv + ", padding = 1" + pool + ", stride = 3" + end),
+            "");
+  EXPECT_EQ(difference(conv + ", stride = 1" + pool + end,
+                       "[{ kind = \"conv\", channels = 6, kernel = 3, init = { kind = \"zero\" }" +
+                           pool + end),
+            "");
+  const std::string relu = "{ kind = \"activation\" }, ";
+  EXPECT_EQ(difference("[{ kind = \"residual\", projection = \"none\", repeat = 2, body = [" +
+                           relu + "{ kind = \"norm\" }] }, { kind = \"dropout\", rate = 0.1 }]",
+                       "[{ kind = \"residual\", drop_path = 0.1, body = [" + relu +
+                           "{ kind = \"norm\" }] }, { kind = \"residual\", body = [" + relu +
+                           "{ kind = \"norm\", zero_init = true }] }, { kind = \"dropout\", rate = "
+                           "0.5 }]"),
+            "");
+  EXPECT_EQ(difference(conv + pool + end, conv + ", padding = 0" + pool + end), "blocks.0");
+  EXPECT_EQ(difference(conv + pool + end, conv + pool + ", stride = 2" + end), "blocks.1");
+  EXPECT_EQ(difference(conv + pool + end, conv + pool + end.substr(0, 2) + "]"), "blocks.2");
+}
+
+TEST(Chain, TakesClassesAndInputFromAFileOfWeights) {
+  const auto file = [](const std::vector<std::string>& names, int) -> Shape {
+    if (names[0] == "blocks.0.weight") return {4, 1, 3, 3};
+    if (names[0] == "blocks.3.weight") return {7, 196};
+    throw InputError("missing " + names[0]);
+  };
+  const std::string conv = "[{ kind = \"conv\", channels = 4, kernel = 3, bias = false }, ";
+  const ModelOptions options =
+      test::chain(conv +
+                  "{ kind = \"pool\", kernel = 4 }, { kind = \"flatten\" }, "
+                  "{ kind = \"linear\", width = 7 }]");
+  EXPECT_EQ(family_of(options).input_in(options, file), (Shape{1, 28, 28, 1}));
+  EXPECT_EQ(family_of(options).classes_in(options, file), 7);
+  // The tokens are the channels behind a transpose.
+  const ModelOptions transposed = test::chain(
+      "[{ kind = \"patches\", patch = 16, width = 3 }, { kind = \"transpose\" }, { kind = "
+      "\"pool\", "
+      "pool = \"global\" }]");
+  EXPECT_EQ(family_of(transposed)
+                .classes_in(transposed,
+                            [](const auto&, int rank) -> Shape {
+                              return rank == 1 ? Shape{3} : Shape{3, 1, 16, 16};
+                            }),
+            196);
+  const ModelOptions wrong = test::chain(conv + "{ kind = \"attention\", heads = 2 }]");
+  try {
+    family_of(wrong).input_in(wrong, file);
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no square image fits: model.blocks: blocks.1 (line 2, "
+                                        "attention) takes tokens"));
+  }
+}
+
+TEST(Chain, RefusesABatchNormOfASingleRow) {
+  const ModelOptions options = test::chain(
+      "[{ kind = \"flatten\" }, { kind = \"linear\", width = 4 }, { kind = \"norm\" }, { kind = "
+      "\"linear\", width = 10 }]");
+  measure_blocks(options, {2, 8, 8, 1}, 10, DType::float32, DeviceKind::cpu);
+  try {
+    measure_blocks(options, {1, 8, 8, 1}, 10, DType::float32, DeviceKind::cpu);
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("blocks.2: a batch norm in training"));
+    EXPECT_THAT(error.what(), HasSubstr("use batch.micro = 2 or more"));
+  }
+}
+
+// A step larger than the image reaches one pixel.
+TEST(Chain, ProjectsAResidualOfManySteps) {
+  EXPECT_EQ(
+      message_about("[{ kind = \"residual\", body = [{ kind = \"conv\", channels = 2, kernel = "
+                    "3, stride = 15, repeat = 9 }] }, { kind = \"flatten\" }, " +
+                    std::string(linear) + "]"),
+      "");
+  measure_blocks(test::chain("[{ kind = \"residual\", body = [{ kind = \"conv\", channels = 2, "
+                             "kernel = 3, stride = 15, repeat = 9 }] }, { kind = \"flatten\" }, " +
+                             std::string(linear) + "]"),
+                 {2, 8, 8, 1}, 10, DType::float32, DeviceKind::cpu);
 }
 
 /// Gives the chain's tensors the values of another model's, in the order of declaration.
