@@ -179,10 +179,10 @@ struct TrustTensor {
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     const TrustRatioTensor place = args.tensors[index];
     TensorRates& rates = args.rates[place.tensor];
-    rates.trust_ratio =
-        static_cast<float>(ratio(sqrt(squares_of(args.weight, place.sum_index)),
-                                 sqrt(squares_of(args.gradient, place.sum_index)),
-                                 rates.weight_decay, args.decision->gradient_factor_double));
+    const double found = ratio(sqrt(squares_of(args.weight, place.sum_index)),
+                               sqrt(squares_of(args.gradient, place.sum_index)), rates.weight_decay,
+                               args.decision->gradient_factor_double);
+    rates.trust_ratio = static_cast<float>(at_most(place.max, found));
     if (args.ratios != nullptr) args.ratios[place.sum_index] = rates.trust_ratio;
   }
 };

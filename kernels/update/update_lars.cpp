@@ -12,17 +12,19 @@ const std::string lars_label = "trireme/kernels/update_lars";
 struct LarsRule {
   static constexpr int slots = 1;  // the velocity
   static constexpr Pass pass = Pass::whole;
+  bool nesterov;
   KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&,
                                    const TensorRates& rates) const {
-    v = rates.momentum * v + rates.rate * rates.trust_ratio * (g + rates.weight_decay * w);
-    return w - v;
+    const float step = rates.rate * rates.trust_ratio * (g + rates.weight_decay * w);
+    v = rates.momentum * v + step;
+    return w - (nesterov ? step + rates.momentum * v : v);
   }
 };
 
 }  // namespace
 
-void update_lars(const Stream& stream, const RuleNumbers&, const Update& args) {
-  run_rule(stream, lars_label, LarsRule{}, args);
+void update_lars(const Stream& stream, const RuleNumbers& numbers, const Update& args) {
+  run_rule(stream, lars_label, LarsRule{numbers.nesterov}, args);
 }
 
 }  // namespace trireme::kernels

@@ -4,14 +4,15 @@
 //
 // [[optimizer.groups]] and groups = [{ ... }] are the same in TOML. The resolved deck has the
 // second form, because it has one line for each key.
-#include <algorithm>
-#include <array>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "group_field.hpp"
+#include "trireme/keys/table_fields.hpp"
 
 namespace trireme::optim {
 
@@ -21,72 +22,70 @@ namespace {
 
 constexpr std::size_t max_groups = 256;
 constexpr const char* form = "{ match = \"fc.*\", rate_ratio = 10, decay = 0 }";
-constexpr std::array<std::string_view, 4> group_keys{"match", "rate_ratio", "decay", "frozen"};
-// The ratio is a factor in float32.
+// The ratios are factors in float32.
 constexpr NumberRange ratio_range{.min = 0, .max = 1e6, .min_open = true};
 
-/// Reads a number of the range, if it is there. Returns an error message, or an empty string.
-std::string read_number(const Table& table, const char* name, const NumberRange& range,
-                        std::optional<double>& number) {
-  const Value* const given = find(table, name);
-  if (!given) return "";
-  if (!given->number()) return fmt::format("{} {}", name, given->wrong_type("a number"));
-  const double value = *given->number();
-  if (!std::isfinite(value) || !range.contains(value))
-    return fmt::format("{} = {}", name, range.range_error(value));
-  number = value;
-  return "";
+/// A factor of the rate. Zero would be a way to say "frozen" that still costs gradients.
+Field rate_ratio(double& value) {
+  Field field = real(value, ratio_range);
+  field.read = [read = std::move(field.read)](const Value& given) {
+    const std::string wrong = read(given);
+    return given.number() == 0.0 ? wrong + "; frozen = true keeps the weights as they are" : wrong;
+  };
+  return field;
 }
 
-/// Reads one group. Returns an error message, or an empty string.
-std::string read_group(const Table& table, ParameterGroup& group) {
-  // 1. Only known keys.
-  for (const auto& [key, value] : table)
-    if (std::find(group_keys.begin(), group_keys.end(), key) == group_keys.end())
-      return fmt::format("{}: unknown key; the keys are \"{}\"", quoted(key),
-                         fmt::join(group_keys, "\", \""));
-  // 2. The pattern.
-  const Value* const match = find(table, "match");
-  if (!match) return "needs match, a pattern of names of weights, as in match = \"fc.*\"";
-  const auto pattern = match->string();
-  if (!pattern) return "match " + match->wrong_type("a string, as in \"fc.*\"");
-  group.match = *pattern;
-  if (group.match.empty()) return "match must not be empty; \"*\" matches every name";
-  // 3. The settings.
-  std::optional<double> ratio;
-  if (std::string wrong = read_number(table, "rate_ratio", ratio_range, ratio); !wrong.empty()) {
-    const bool is_zero = find(table, "rate_ratio")->number() == 0.0;
-    return wrong + (is_zero ? "; frozen = true keeps the weights as they are" : "");
-  }
-  group.rate_ratio = ratio.value_or(1);
-  if (std::string wrong = read_number(table, "decay", at_least(0), group.decay); !wrong.empty())
+/// A number that is not written if it is missing.
+Field optional_real(std::optional<double>& value, const NumberRange& range) {
+  const auto read = [&value, range](const Value& given) {
+    double number = 0;
+    std::string wrong = real(number, range).read(given);
+    if (wrong.empty()) value = number;
     return wrong;
-  if (const Value* const frozen = find(table, "frozen")) {
-    const auto boolean = frozen->boolean();
-    if (!boolean) return "frozen " + frozen->wrong_type("true or false");
-    group.frozen = *boolean;
-  }
-  if (group.frozen && (ratio || group.decay))
-    return fmt::format(
-        "{} has no effect beside frozen = true, which keeps the weights; remove one "
-        "of them",
-        ratio ? "rate_ratio" : "decay");
-  return "";
+  };
+  return {read, [&value] { return value ? toml_float(*value) : std::string(); }, "number",
+          range.requirement(range.min)};
 }
 
-/// Returns the group as a TOML table that read_group() accepts.
-std::string format_group(const ParameterGroup& group) {
-  std::string text = "{ match = " + quoted(group.match);
-  if (group.frozen) return text + ", frozen = true }";
-  text += ", rate_ratio = " + toml_float(group.rate_ratio);
-  if (group.decay) text += ", decay = " + toml_float(*group.decay);
-  return text + " }";
+/// Returns the condition of keys about trust ratios, as in `kind = "lars" or "lamb"`.
+const std::string& trust_condition() {
+  static const std::string text = [] {
+    std::vector<std::string> words;
+    for (const UpdateRule* rule : rules())
+      if (rule->trust != nullptr) words.push_back(fmt::format("\"{}\"", rule->word));
+    return fmt::format("optimizer.kind = {}", fmt::join(words, " or "));
+  }();
+  return text;
+}
+
+void visit_group(Visitor& v, ParameterGroup& group, const UpdateRule& rule) {
+  v.field({"match",
+           "Sets the pattern of names.",
+           {},
+           "give a pattern of names of weights, as in match = \"fc.*\"; \"*\" matches every name"},
+          text(group.match));
+  v.field({"frozen", "Keeps the weights as they are."},
+          omitted_if_default(group.frozen, false, flag(group.frozen)));
+  const AppliesTo trained{!group.frozen, "weights that are trained, not to frozen = true", ""};
+  v.field({"rate_ratio", "Multiplies the learning rate.", trained}, rate_ratio(group.rate_ratio));
+  v.field({"decay", "Replaces the weight decay.", trained},
+          optional_real(group.decay, at_least(0)));
+  const AppliesTo trusted =
+      group.frozen ? trained : AppliesTo{rule.trust != nullptr, trust_condition().c_str(), ""};
+  v.field({"trust", "Gives the tensors trust ratios.", trusted},
+          omitted_if_default(group.trust, true, flag(group.trust)));
+  v.field(
+      {"trust_max",
+       "Limits the trust ratios.",
+       {trusted.is_met && group.trust,
+        group.trust ? trusted.condition : "groups with trust ratios, not to trust = false", ""}},
+      optional_real(group.trust_max, ratio_range));
 }
 
 }  // namespace
 
-Field parameter_groups(std::vector<ParameterGroup>& groups) {
-  const auto read = [&groups](const Value& given) -> std::string {
+Field parameter_groups(std::vector<ParameterGroup>& groups, const UpdateRule& rule) {
+  const auto read = [&groups, &rule](const Value& given) -> std::string {
     const auto array = given.list();
     if (!array) return given.wrong_type(fmt::format("a list of tables, as in [{}]", form));
     if (array->size() > max_groups)
@@ -98,22 +97,24 @@ Field parameter_groups(std::vector<ParameterGroup>& groups) {
       if (!table)
         return fmt::format("{} {}", name, element.wrong_type(fmt::format("a table {}", form)));
       ParameterGroup group;
-      if (std::string wrong = read_group(*table, group); !wrong.empty())
-        return fmt::format("{}: {}", name, wrong);
+      const std::string wrong =
+          read_table(*table, [&](Visitor& v) { visit_group(v, group, rule); });
+      if (!wrong.empty()) return fmt::format("{}: {}", name, wrong);
       list.push_back(std::move(group));
     }
     groups = std::move(list);
     return "";
   };
-  return {read,
-          [&groups] {
-            std::vector<std::string> tables;
-            for (const ParameterGroup& group : groups) tables.push_back(format_group(group));
-            return tables.empty() ? std::string() : fmt::format("[{}]", fmt::join(tables, ", "));
-          },
-          "list of tables",
+  const auto write = [&groups, &rule] {
+    std::vector<std::string> tables;
+    for (ParameterGroup& group : groups)
+      tables.push_back(write_table([&](Visitor& v) { visit_group(v, group, rule); }));
+    return tables.empty() ? std::string() : fmt::format("[{}]", fmt::join(tables, ", "));
+  };
+  return {read, write, "list of tables",
           fmt::format("each {}, or {{ match = \"..\", frozen = true }}; rate_ratio more than 0 and "
-                      "at most 1e6, decay at least 0; at most {} of them",
+                      "at most 1e6, decay at least 0, trust true or false, trust_max more than 0 "
+                      "and at most 1e6; at most {} of them",
                       form, max_groups)};
 }
 

@@ -7,7 +7,7 @@
 namespace trireme::optim {
 
 /// A list of tables, as in [{ match = "fc.*", rate_ratio = 10 }]. If it is empty, it is not
-/// written.
-keys::Field parameter_groups(std::vector<ParameterGroup>& groups);
+/// written. `rule`: that of the optimizer.
+keys::Field parameter_groups(std::vector<ParameterGroup>& groups, const UpdateRule& rule);
 
 }  // namespace trireme::optim

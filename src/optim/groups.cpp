@@ -131,6 +131,8 @@ std::string describe_groups(const std::vector<ParameterGroup>& groups, const Par
     if (group.frozen) text += ", frozen";
     if (group.rate_ratio != 1) text += fmt::format(", rate x {}", group.rate_ratio);
     if (group.decay) text += fmt::format(", decay {}", *group.decay);
+    if (!group.trust) text += ", without trust ratios";
+    if (group.trust_max) text += fmt::format(", trust ratios at most {}", *group.trust_max);
     texts.push_back(std::move(text));
   }
   return fmt::format("{}", fmt::join(texts, "; "));

@@ -92,9 +92,9 @@ void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& o
            "checkpointed; 0 turns it off."},
           real(optimizer.ema, half_open(0, 1)));
   v.field({"groups",
-           "Lists groups of weights by patterns of their names, with a rate and a weight decay of "
-           "their own, or frozen."},
-          parameter_groups(optimizer.groups));
+           "Lists groups of weights by patterns of their names, with a rate, a weight decay and "
+           "trust ratios of their own, or frozen."},
+          parameter_groups(optimizer.groups, *optimizer.rule));
 }
 
 namespace {

@@ -95,9 +95,12 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     const parallel::ParameterSpec& spec = entries[t].spec;
     if (spec.role == parallel::Role::statistic || !spec.trust || spec.frozen) continue;
     RuleUse& use = rules_[rule_index(spec)];
-    if (use.options.rule->trust != nullptr)
-      use.trusted.push_back({.tensor = static_cast<std::int32_t>(t),
-                             .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t))});
+    const ParameterGroup* group = group_of(options.groups, spec);
+    if (use.options.rule->trust == nullptr || (group && !group->trust)) continue;
+    constexpr double unlimited = std::numeric_limits<double>::infinity();
+    use.trusted.push_back({.tensor = static_cast<std::int32_t>(t),
+                           .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t)),
+                           .max = group ? group->trust_max.value_or(unlimited) : unlimited});
   }
   // 3. Tables for the kernels, then the slots and the moving average.
   make_chunks(state);

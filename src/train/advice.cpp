@@ -15,7 +15,22 @@ constexpr double max_scale_without_warmup = 8;
 // Beyond this batch the accuracy of SGD with a linearly scaled rate falls (Goyal et al. 2017).
 constexpr std::int64_t max_linear_sgd_batch = 8192;
 
+// The parts of a schedule that warm-ups usually take.
+constexpr double min_warmup = 0.01, max_warmup = 0.1;
+
 }  // namespace
+
+std::optional<std::string> warmup_remark(const deck::Deck& deck, const ResolvedLayout& layout) {
+  if (!deck.schedule.warmup || layout.schedule_steps == 0) return std::nullopt;
+  const std::int64_t all = layout.schedule_steps,
+                     warmup = optim::Schedule(deck.schedule, deck.batch.global, all, layout.scale)
+                                  .warmup_steps();
+  const double share = static_cast<double>(warmup) / static_cast<double>(all);
+  if (share >= min_warmup && share <= max_warmup) return std::nullopt;
+  return fmt::format(
+      "schedule.warmup takes {:.3g} % of the schedule, {} of {} steps; 1 to 10 % are usual",
+      100 * share, warmup, all);
+}
 
 std::vector<std::string> schedule_warnings(const deck::Deck& deck) {
   std::vector<std::string> warnings;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct ReferenceTensor {
 struct ReferenceRates {
   double rate = 0, decay = 0;
   bool trusts = true;  ///< a trust ratio applies
-  int updates = 1;     ///< including this one
+  double max_trust = std::numeric_limits<double>::infinity();
+  int updates = 1;  ///< including this one
 };
 
 inline double norm(const std::vector<double>& values) {
@@ -50,12 +52,14 @@ inline void update_lars(const optim::RuleOptions& options, ReferenceTensor& tens
                         const std::vector<double>& g, const ReferenceRates& r) {
   const double weight = norm(tensor.weight), gradient = norm(g);
   const double local = r.trusts && weight > 0 && gradient > 0
-                           ? options.trust_coefficient * weight / (gradient + r.decay * weight)
+                           ? std::min(r.max_trust, options.trust_coefficient * weight /
+                                                       (gradient + r.decay * weight))
                            : 1;
   for (std::size_t i = 0; i < g.size(); ++i) {
     double &w = tensor.weight[i], &m = tensor.first[i];
-    m = options.momentum * m + r.rate * local * (g[i] + r.decay * w);
-    w -= m;
+    const double step = r.rate * local * (g[i] + r.decay * w);
+    m = options.momentum * m + step;
+    w -= options.nesterov ? step + options.momentum * m : m;
   }
 }
 
@@ -87,7 +91,8 @@ inline void update_lamb(const optim::RuleOptions& options, ReferenceTensor& tens
         adam_direction(options, g[i], r.updates, tensor.first[i], tensor.second[i]) +
         r.decay * tensor.weight[i]);
   const double weight = norm(tensor.weight), length = norm(direction);
-  const double ratio = r.trusts && weight > 0 && length > 0 ? std::min(10.0, weight / length) : 1;
+  const double ratio =
+      r.trusts && weight > 0 && length > 0 ? std::min({10.0, r.max_trust, weight / length}) : 1;
   for (std::size_t i = 0; i < g.size(); ++i) tensor.weight[i] -= r.rate * ratio * direction[i];
 }
 

@@ -26,9 +26,11 @@ struct RuleOptions {
 struct ParameterGroup {
   /// Pattern of the names of weights: * stands for any characters, ? for one.
   std::string match;
-  double rate_ratio = 1;             ///< factor of the learning rate
-  std::optional<double> decay = {};  ///< weight decay, in place of weight_decay and decay_all
-  bool frozen = false;               ///< the weights keep their values
+  double rate_ratio = 1;                 ///< factor of the learning rate
+  std::optional<double> decay = {};      ///< weight decay, in place of weight_decay and decay_all
+  bool frozen = false;                   ///< the weights keep their values
+  bool trust = true;                     ///< false: their trust ratio is 1
+  std::optional<double> trust_max = {};  ///< a larger trust ratio becomes this one
   /// In place of the optimizer's own rule, with a momentum that no schedule varies. No key of the
   /// deck sets it.
   std::optional<RuleOptions> rule = {};

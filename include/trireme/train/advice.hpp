@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/deck/deck.hpp"
+#include "trireme/train/layout.hpp"
 #include "trireme/train/step/replica.hpp"
 
 namespace trireme::train {
@@ -15,6 +16,10 @@ namespace trireme::train {
 /// rate without warm-up, and linear scaling of SGD beyond 8,192 samples (Goyal et al. 2017, section
 /// 5.1).
 std::vector<std::string> schedule_warnings(const deck::Deck& deck);
+
+/// Returns the remark that a warm-up is shorter or longer than those that are usual, 1 to 10 % of
+/// the schedule. Returns nothing without a warm-up, or if the length of the schedule is unknown.
+std::optional<std::string> warmup_remark(const deck::Deck& deck, const ResolvedLayout& layout);
 
 /// Returns the remark that batch norm computes its statistics from a micro-batch, not from the
 /// step. Returns nothing if the model has no batch norm or a step is one micro-batch.

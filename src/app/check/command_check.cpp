@@ -125,6 +125,8 @@ ExitCode check(const CheckArguments& arguments) {
   report.assumed = run.assumed;
   report.not_checked = run.not_checked;
   report.notes = run.notes;
+  if (const auto remark = train::warmup_remark(run.deck, run.rows.front()))
+    report.notes.push_back(*remark);
   report.sets = run.sets;
   report.rows = run.rows;
   report.layout = run.rows.front();

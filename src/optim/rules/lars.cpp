@@ -10,7 +10,7 @@ extern constinit const UpdateRule lars{
     .word = "lars",
     .scope = RuleScope::tensor_norm,
     .slots = {"momentum"},
-    .keys = {"momentum", "trust_coefficient"},
+    .keys = {"momentum", "nesterov", "trust_coefficient"},
     .trust =
         [](ops::Context& context, const RuleOptions& options, const ops::TrustRatioArgs& args) {
           ops::lars_trust(context, options.trust_coefficient, args);

@@ -203,6 +203,9 @@ Deck draw(std::mt19937& random) {
     if (group.frozen) continue;
     group.rate_ratio = up_to(1) ? 1 : 10 * unit() + 1e-3;
     if (up_to(1)) group.decay = unit();
+    if (rule.trust == nullptr) continue;
+    group.trust = up_to(1);
+    if (group.trust && up_to(1)) group.trust_max = unit() + 1e-3;
   }
   deck.schedule.rate = unit();
   deck.schedule.scaling = static_cast<optim::RateScaling>(up_to(2));

@@ -162,7 +162,7 @@ TEST(Chain, NamesTheBlockThatDoesNotFitAndBothShapes) {
 }
 
 // Of two decks of the same weights, one may leave out what the other one says.
-TEST(Chain, ComparesWhatIsComputedWithTheWeights) {
+TEST(Chain, ComparesComputedNetworks) {
   const auto difference = [](const std::string& before, const std::string& after) {
     ModelOptions old = test::chain(before), now = test::chain(after);
     const Family& family = family_of(old);

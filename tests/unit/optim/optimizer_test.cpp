@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -68,7 +69,10 @@ struct ReferenceOptimizer {
           .update(rule, state[t], gradients[t],
                   {.rate = rate * (group != nullptr ? group->rate_ratio : 1),
                    .decay = group != nullptr ? group->decay.value_or(decay) : decay,
-                   .trusts = spec.trust,
+                   .trusts = spec.trust && (group == nullptr || group->trust),
+                   .max_trust = group != nullptr && group->trust_max
+                                    ? *group->trust_max
+                                    : std::numeric_limits<double>::infinity(),
                    .updates = updates});
     }
     return total;
@@ -110,9 +114,31 @@ TEST(Optimizer, EveryRuleFollowsItsFormula) {
 }
 
 TEST(Optimizer, NesterovFollowsItsRule) {
-  OptimizerOptions options = options_of("sgd");
-  options.nesterov = true;
-  expect_agrees(options);
+  for (const UpdateRule* used : rules()) {
+    if (!used->has_key("nesterov")) continue;
+    SCOPED_TRACE(used->word);
+    OptimizerOptions options = options_of(*used);
+    options.nesterov = true;
+    expect_agrees(options);
+  }
+}
+
+TEST(Optimizer, GroupsLimitTrustRatios) {
+  for (const UpdateRule* used : rules()) {
+    if (used->trust == nullptr) continue;
+    SCOPED_TRACE(used->word);
+    OptimizerFixture usual(options_of(*used));
+    for (const ParameterGroup& group : {ParameterGroup{.match = "*", .trust = false},
+                                        ParameterGroup{.match = "*", .trust_max = 1e-3}}) {
+      OptimizerOptions options = options_of(*used);
+      options.groups = {group};
+      expect_agrees(options);
+      OptimizerFixture limited(options);
+      usual.step(1, 0.1);
+      limited.step(1, 0.1);
+      EXPECT_NE(values(usual.store.master({3})), values(limited.store.master({3})));
+    }
+  }
 }
 
 TEST(Optimizer, PlainGradientDescentFollowsItsRule) {

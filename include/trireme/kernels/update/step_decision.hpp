@@ -88,6 +88,7 @@ void decide_step(const Stream&, const DecideStepArgs&);
 /// A tensor with a trust ratio: its index among the rates, and its column of the square sums.
 struct TrustRatioTensor {
   std::int32_t tensor = 0, sum_index = 0;
+  double max = std::numeric_limits<double>::infinity();  ///< a larger ratio becomes this one
 };
 /// Arguments of lars_trust() and lamb_trust(): rates[].trust_ratio = for these tensors, from the
 /// norms of weights and gradients (LAMB: directions). Other tensors keep their ratio.
