@@ -203,7 +203,7 @@ class Groups(harness.Case):
             ],
             '[{ match = "*", frozen = true }]': ["nothing would be trained"],
             '[{ match = "*" }, { match = "fc.*", rate_ratio = 2 }]': ["group 2", "has no effect"],
-            '[{ match = "*", rate = 2 }]': ['"rate": unknown key', "rate_ratio"],
+            '[{ match = "*", rate = 2 }]': ['"rate" is an unknown key', "rate_ratio"],
         }.items():
             for command in ("train", "check"):
                 result = harness.run(

@@ -4,6 +4,8 @@
 The training does not change, all layouts measure the same, and a restart continues the averages.
 """
 
+import json
+import os
 import re
 
 import harness
@@ -33,6 +35,12 @@ class Monitor(harness.Case):
 
     def train_in(self, folder, *more, ranks=1, expect=0):
         return self.train("--set", "run.folder=" + folder, *more, ranks=ranks, expect=expect)
+
+    def write_noise(self, folder, scales):
+        os.makedirs(self.path(folder))
+        with open(self.path(folder, "metrics.jsonl"), "w") as file:
+            for scale in scales:
+                file.write(json.dumps({"kind": "noise", "noise_scale": scale}) + "\n")
 
     def noise(self, folder):
         return harness.read_rows(self.path(folder), "noise")
@@ -76,6 +84,39 @@ class Monitor(harness.Case):
         self.train_in("parts", "--set", "run.stop=9 steps")
         self.train_in("parts", *NOISE, "--set", "run.stop=10 steps")
         self.assertEqual(self.noise("parts")[-1]["measurements"], 1)
+
+    def test_the_noise_scale_advises_a_batch(self):
+        result = self.train_in("one", *NOISE)
+        scales = [row["noise_scale"] for row in self.noise("one")]
+        advice = (
+            r"batch 8 is [0-9.]+ times the noise scale \([0-9.]+ samples, [0-9.]+ to [0-9.]+\): "
+            r"expect [0-9.]+ times the epochs of batch \d+, and [0-9.]+ times its steps"
+        )
+        self.assertRegex(result.text, advice)
+        check = ("check", "deck.toml", "--noise-scale")
+        result = harness.run(*check, "one", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertRegex(result.text, "(?m)^noise +" + advice)
+        noise = json.loads(harness.run(*check, "one", "--json", cwd=self.folder).stdout)["noise"]
+        self.assertEqual(noise["samples"], scales[-1])
+        self.assertEqual((noise["low"], noise["high"]), (min(scales[1:]), max(scales[1:])))
+        # A batch above the noise scale gets a ramp, which a deck can have.
+        self.write_noise("small", [None, 2.0, 3.0, -5.0])
+        result = harness.run(*check, "small", cwd=self.folder)
+        [ramp] = re.findall(r"a ramp: batch\.ramp = (\[.*\]), run\.stop", result.text)
+        self.assertEqual(json.loads(ramp)[0], ["0 epochs", 2])
+        self.assertEqual(json.loads(ramp)[-1][1], 8)
+        words = ("--set", "batch.ramp=" + ramp, "--set", "run.stop=1 epoch")
+        result = harness.run("check", "deck.toml", *words, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        # Other folders have no noise scale.
+        self.train_in("plain")
+        for folder in ("plain", "text", "missing"):
+            result = harness.run(*check, folder, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn(
+                "--noise-scale %s: this folder has no run that measured" % folder, result.text
+            )
 
     def test_the_norms_of_every_tensor_are_written_at_every_layout(self):
         for optimizer, names in (

@@ -127,6 +127,19 @@ Line rate_line(const CheckReport& report) {
   return {"rate", text, numbers};
 }
 
+Line noise_line(const CheckReport& report) {
+  const train::NoiseAdvice advice = train::noise_advice(*report.noise, report.deck, report.layout);
+  return {"noise",
+          advice.text + (advice.ramp.empty() ? "" : "; a ramp: " + advice.ramp),
+          {{"samples", report.noise->samples},
+           {"low", report.noise->low},
+           {"high", report.noise->high},
+           {"batch", advice.batch},
+           {"other_batch", advice.other},
+           {"epochs_ratio", advice.epochs},
+           {"ramp", advice.ramp.empty() ? Json() : Json(advice.ramp)}}};
+}
+
 Line memory_line(const CheckReport& report) {
   const train::MemoryPlan& plan = report.memory;
   return {"memory",
@@ -227,6 +240,7 @@ std::vector<Line> describe(const CheckReport& report) {
                    train::describe_sum_order(report.sum_order),
                    {{"order", is_tree ? "tree" : "library"}}});
   lines.push_back(memory_line(report));
+  if (report.noise) lines.push_back(noise_line(report));
   if (!report.not_checked.empty())
     lines.push_back(
         {"files", fmt::format("not checked: {}", fmt::join(report.not_checked, "; ")), {}});

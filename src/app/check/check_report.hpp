@@ -10,6 +10,7 @@
 #include "trireme/deck/deck.hpp"
 #include "trireme/model/block_work.hpp"
 #include "trireme/train/layout.hpp"
+#include "trireme/train/noise_advice.hpp"
 #include "trireme/train/step/replica_memory.hpp"
 #include "trireme/train/step/sum_order.hpp"
 
@@ -39,6 +40,7 @@ struct CheckReport {
   train::MemoryPlan memory;
   std::vector<model::BlockWork> block_works;  ///< of a family whose blocks the deck lists
   std::vector<OpCount> ops;  ///< of one step of rank 0, in the order of their first calls
+  std::optional<train::NoiseReading> noise;  ///< of the run of --noise-scale
   std::vector<std::string> notes, warnings;
 };
 

@@ -33,6 +33,7 @@
 #include "trireme/base/host.hpp"
 #include "trireme/model/family.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/monitor/run_folder.hpp"
 #include "trireme/train/advice.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/records/describe.hpp"
@@ -46,8 +47,24 @@ namespace {
 
 struct CheckArguments : ResolveArguments {
   std::string images, schedule;  // files of --images and --schedule; empty: no picture
+  std::string noise_run;         // folder of --noise-scale; empty: none
   bool keys = false, json = false;
 };
+
+/// Returns the noise scale that a run measured.
+train::NoiseReading read_noise_of(const std::string& folder) {
+  std::vector<double> measurements;
+  monitor::MetricsReader row = monitor::RunFolder(folder).read_metrics({"kind", "noise_scale"});
+  while (row.next())
+    if (row["kind"] == "noise" && row["noise_scale"].is_number())
+      measurements.push_back(row["noise_scale"].get<double>());
+  const auto reading = train::read_noise(measurements);
+  validate(reading.has_value(),
+           "--noise-scale {}: this folder has no run that measured a noise scale; give that of a "
+           "run with monitor.noise_scale = \"100 steps\"",
+           folder);
+  return *reading;
+}
 
 /// The memory that the ranks of a run plan.
 struct PlannedMemory {
@@ -125,6 +142,7 @@ ExitCode check(const CheckArguments& arguments) {
   report.assumed = run.assumed;
   report.not_checked = run.not_checked;
   report.notes = run.notes;
+  if (!arguments.noise_run.empty()) report.noise = read_noise_of(arguments.noise_run);
   if (const auto remark = train::warmup_remark(run.deck, run.rows.front()))
     report.notes.push_back(*remark);
   report.sets = run.sets;
@@ -281,6 +299,10 @@ void add_check(CommandLine& line) {
           "--schedule", arguments->schedule,
           "Also draw the learning rate over the run, and a momentum that changes, as an SVG file")
       .type_name("FILE");
+  command
+      .option("--noise-scale", arguments->noise_run,
+              "Also say what the gradient noise scale of a run means for the batch of the deck")
+      .type_name("RUN");
   command.flag(
       "--keys", arguments->keys,
       "Print every key with type, range, default, owner, restart policy and meaning; needs "

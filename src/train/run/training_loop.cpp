@@ -23,12 +23,15 @@
 #include "trireme/base/phase.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
+#include "trireme/train/noise_advice.hpp"
 #include "trireme/train/scores/class_counts.hpp"
 #include "trireme/train/step/evaluation.hpp"
 
 namespace trireme::train {
 namespace {
 
+// The average of the noise scale has a decay of 0.9.
+constexpr std::int64_t measurements_of_an_average = 10;
 constexpr std::size_t worst_classes = 10;  // that the last evaluation of a run names
 
 }  // namespace
@@ -146,6 +149,7 @@ std::optional<ExitCode> TrainingLoop::train() {
   }
   recorder_.finish();
   log_graphs();
+  if (finished()) log_noise_advice();
   // 11. Write a trace whose last step was not reached; return the exit code.
   if (!finished() && !stop) return std::nullopt;
   if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step &&
@@ -265,9 +269,19 @@ void TrainingLoop::after_step(const StepResult& result) {
     const NoiseScale noise =
         add_measurement(*result.gradients, deck_.batch.micro, run_.layout.global, state_.noise);
     recorder_.noise_scale(state_, noise, deck_.batch.micro);
+    noise_scales_.push_back(noise.samples);
+    if (state_.noise.measurements == measurements_of_an_average) log_noise_advice();
   }
   recorder_.tensors(state_, result.tensors);
   if (row) log_trials();
+}
+
+void TrainingLoop::log_noise_advice() const {
+  const auto reading = read_noise(noise_scales_);
+  if (!reading) return;
+  const NoiseAdvice advice = noise_advice(*reading, deck_, run_.layout);
+  log_.info("{}", advice.text);
+  if (!advice.ramp.empty()) log_.info("a ramp for a next deck: {}", advice.ramp);
 }
 
 void TrainingLoop::log_trials() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "algorithm_file.hpp"
 #include "restore.hpp"
@@ -122,6 +123,8 @@ class TrainingLoop {
   void log_graphs() const;
   /// Logs the number and the time of new trials of library algorithms.
   void log_trials();
+  /// Logs what the noise scale means for the batch, if it was measured.
+  void log_noise_advice() const;
 
   /// Rolls back to the newest checkpoint of this run. The data continue after the failed steps, or
   /// with `repeats` from the position of the checkpoint.
@@ -181,6 +184,7 @@ class TrainingLoop {
   optim::Schedule schedule_;
   Interval evaluate_every_, checkpoint_every_, monitor_every_;
   std::optional<Interval> noise_every_, tensors_every_;  ///< monitor.noise_scale and tensors
+  std::vector<double> noise_scales_;                     ///< that were measured, in samples
   StartProgress progress_;
   StepPipeline steps_;
   Saver saver_;

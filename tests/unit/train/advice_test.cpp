@@ -49,6 +49,22 @@ TEST(Advice, LinearScalingOfSgdIsWarnedOfBeyond8192) {
   }
 }
 
+TEST(Advice, UnusualWarmUpsAreRemarked) {
+  deck::Deck deck = large_batch(512, optim::RateScaling::none);
+  ResolvedLayout layout;
+  layout.schedule_steps = 1000;
+  EXPECT_FALSE(warmup_remark(deck, layout).has_value()) << "no warm-up";
+  for (const auto& [steps, unusual] : std::initializer_list<std::pair<double, bool>>{
+           {9, true}, {10, false}, {100, false}, {101, true}}) {
+    deck.schedule.warmup = Duration{steps, Duration::Unit::steps};
+    EXPECT_EQ(warmup_remark(deck, layout).has_value(), unusual) << steps;
+  }
+  EXPECT_EQ(*warmup_remark(deck, layout),
+            "schedule.warmup takes 10.1 % of the schedule, 101 of 1000 steps; 1 to 10 % are usual");
+  layout.schedule_steps = 0;
+  EXPECT_FALSE(warmup_remark(deck, layout).has_value()) << "no known length";
+}
+
 TEST(Advice, BatchNormOfMicroBatchesIsRemarked) {
   deck::Deck deck = large_batch(512, optim::RateScaling::none);
   ASSERT_TRUE(batch_norm_remark(deck).has_value());
