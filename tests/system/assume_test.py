@@ -98,7 +98,8 @@ class Assume(harness.Case):
         layout = ["--ranks", 4, "--set", "parallel.pipeline=2", "--assume", "tokens:2001,256"]
         for arguments, deck in (((), harness.DECK), (layout, gpt)):
             lines, report = self.lines(*arguments, deck=deck), self.json(*arguments, deck=deck)
-            for name in set(lines) - {"assumed", "files"}:
+            self.assertEqual(report["notes"], [lines["note"]] if "note" in lines else [])
+            for name in set(lines) - {"assumed", "files", "note"}:
                 self.assertEqual(report[name].pop("text"), lines[name])
             self.assertEqual(report["deck"], "deck.toml")
             self.assertEqual(
