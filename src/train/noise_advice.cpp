@@ -75,7 +75,8 @@ NoiseAdvice noise_advice(const NoiseReading& reading, const deck::Deck& deck,
     text += fmt::format(": expect {} times the epochs of batch {}", factor(advice.epochs),
                         advice.other);
   } else {
-    advice.other = std::max<std::int64_t>(std::llround(scale), 1);
+    constexpr double most = 0x1p53;  // a file of metrics may say anything
+    advice.other = std::max<std::int64_t>(std::llround(std::min(scale, most)), 1);
     advice.epochs = epochs_ratio(scale, advice.batch, advice.other);
     text += fmt::format(": expect {} times the epochs of batch {}, and {} times its steps",
                         factor(advice.epochs), advice.other,
@@ -88,7 +89,8 @@ NoiseAdvice noise_advice(const NoiseReading& reading, const deck::Deck& deck,
     return advice;
   const double epochs = static_cast<double>(layout.total_steps * layout.global) /
                         static_cast<double>(layout.samples_per_epoch);
-  const std::string rows = ramp_of(scale, advice.batch, deck.batch.micro * layout.data, epochs);
+  const std::string rows =
+      ramp_of(scale, advice.batch, deck.batch.micro * layout.data * layout.pipeline, epochs);
   if (rows.empty()) return advice;
   advice.ramp = "batch.ramp = " + rows;
   // The steps of a ramp are not those of the deck.

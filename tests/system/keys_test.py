@@ -35,9 +35,9 @@ class Keys(unittest.TestCase):
                 None,
                 False,
                 "false",
-                'kind = "sgd"',
+                'kind = "sgd" or "lars"',
                 "may change",
-                "sgd: uses Nesterov's form of momentum.",
+                "sgd, lars: uses Nesterov's form of momentum.",
             ],
         )
         self.assertEqual(by_path["run.seed"]["restart"], "fixed")

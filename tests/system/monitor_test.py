@@ -109,6 +109,9 @@ class Monitor(harness.Case):
         words = ("--set", "batch.ramp=" + ramp, "--set", "run.stop=1 epoch")
         result = harness.run("check", "deck.toml", *words, cwd=self.folder)
         self.assertEqual(result.returncode, 0, result.text)
+        result = harness.run(*check, "", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn("--noise-scale: must not be empty", result.text)
         # Other folders have no noise scale.
         self.train_in("plain")
         for folder in ("plain", "text", "missing"):

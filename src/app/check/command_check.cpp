@@ -267,6 +267,8 @@ ExitCode check_command(const CheckArguments& arguments, const std::vector<std::s
     };
     if (is_given("--images")) validate_output("--images", arguments.images, OutputForm::png);
     if (is_given("--schedule")) validate_output("--schedule", arguments.schedule, OutputForm::svg);
+    validate(!is_given("--noise-scale") || !arguments.noise_run.empty(),
+             "--noise-scale: must not be empty; give the folder of a run");
     validate(!is_given("--images") || !is_given("--schedule") ||
                  !is_same_file(arguments.images, arguments.schedule),
              "--images and --schedule name the same file, {}; name two files", arguments.schedule);
