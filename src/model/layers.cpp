@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "model/parallel_layers.hpp"
-#include "trireme/base/check.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/ops/loss.hpp"
@@ -142,15 +141,7 @@ ImageNorm::Convolved ImageNorm::convolve(MicroBatchPass& pass, Convolution2d* co
   const Tensor mean = vector(), rstd = vector();
   const ops::BatchStatistics statistics{mean, rstd, vector()};
   const ops::BatchGroup& group = pass.batch_norm();
-  if (group.size == 1) {
-    Convolved convolved{compute(statistics), statistics};
-    validate(pixel_rows(convolved.x) > 1,
-             "{}: a batch norm in training takes the mean over the samples and pixels of a "
-             "micro-batch, but there is only one of them; use batch.micro = 2 or more, or another "
-             "norm",
-             name_);
-    return convolved;
-  }
+  if (group.size == 1) return {compute(statistics), statistics};
   // This rank's part of the gather. Its rstd is that of the rank alone until the join.
   const ArenaScope scope(pass.context().workspace());
   const Tensor all =

@@ -225,20 +225,6 @@ TEST(Chain, TakesClassesAndInputFromAFileOfWeights) {
   }
 }
 
-TEST(Chain, RefusesABatchNormOfASingleRow) {
-  const ModelOptions options = test::chain(
-      "[{ kind = \"flatten\" }, { kind = \"linear\", width = 4 }, { kind = \"norm\" }, { kind = "
-      "\"linear\", width = 10 }]");
-  measure_blocks(options, {2, 8, 8, 1}, 10, DType::float32, DeviceKind::cpu);
-  try {
-    measure_blocks(options, {1, 8, 8, 1}, 10, DType::float32, DeviceKind::cpu);
-    ADD_FAILURE();
-  } catch (const InputError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("blocks.2: a batch norm in training"));
-    EXPECT_THAT(error.what(), HasSubstr("use batch.micro = 2 or more"));
-  }
-}
-
 // A step larger than the image reaches one pixel.
 TEST(Chain, ProjectsAResidualOfManySteps) {
   EXPECT_EQ(
