@@ -132,6 +132,17 @@ Field real(double& value, NumberRange range) {
   return {read, [&value] { return toml_float(value); }, "number", range.requirement(range.min)};
 }
 
+Field optional_real(std::optional<double>& value, NumberRange range) {
+  const auto read = [&value, range](const Value& given) {
+    double number = 0;
+    std::string wrong = real(number, range).read(given);
+    if (wrong.empty()) value = number;
+    return wrong;
+  };
+  return {read, [&value] { return value ? toml_float(*value) : std::string(); }, "number",
+          range.requirement(range.min)};
+}
+
 // A power of two has the mantissa 0.5 in frexp(). Otherwise the option is restored and the powers
 // on both sides are suggested.
 Field power_of_two(double& value, NumberRange range) {

@@ -4,7 +4,6 @@
 //
 // [[optimizer.groups]] and groups = [{ ... }] are the same in TOML. The resolved deck has the
 // second form, because it has one line for each key.
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -35,29 +34,6 @@ Field rate_ratio(double& value) {
   return field;
 }
 
-/// A number that is not written if it is missing.
-Field optional_real(std::optional<double>& value, const NumberRange& range) {
-  const auto read = [&value, range](const Value& given) {
-    double number = 0;
-    std::string wrong = real(number, range).read(given);
-    if (wrong.empty()) value = number;
-    return wrong;
-  };
-  return {read, [&value] { return value ? toml_float(*value) : std::string(); }, "number",
-          range.requirement(range.min)};
-}
-
-/// Returns the condition of keys about trust ratios, as in `kind = "lars" or "lamb"`.
-const std::string& trust_condition() {
-  static const std::string text = [] {
-    std::vector<std::string> words;
-    for (const UpdateRule* rule : rules())
-      if (rule->trust != nullptr) words.push_back(fmt::format("\"{}\"", rule->word));
-    return fmt::format("optimizer.kind = {}", fmt::join(words, " or "));
-  }();
-  return text;
-}
-
 void visit_group(Visitor& v, ParameterGroup& group, const UpdateRule& rule) {
   v.field({"match",
            "Sets the pattern of names.",
@@ -70,8 +46,11 @@ void visit_group(Visitor& v, ParameterGroup& group, const UpdateRule& rule) {
   v.field({"rate_ratio", "Multiplies the learning rate.", trained}, rate_ratio(group.rate_ratio));
   v.field({"decay", "Replaces the weight decay.", trained},
           optional_real(group.decay, at_least(0)));
+  static const std::string with_ratios =
+      "optimizer.kind = " +
+      rule_words([](const UpdateRule& some) { return some.trust != nullptr; }, "\"");
   const AppliesTo trusted =
-      group.frozen ? trained : AppliesTo{rule.trust != nullptr, trust_condition().c_str(), ""};
+      group.frozen ? trained : AppliesTo{rule.trust != nullptr, with_ratios.c_str(), ""};
   v.field({"trust", "Gives the tensors trust ratios.", trusted},
           omitted_if_default(group.trust, true, flag(group.trust)));
   v.field(

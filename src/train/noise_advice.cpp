@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a measured noise scale means for a batch, and the ramp that follows from it: used by the log
-// of a run that measures it, and by `trireme check --noise-scale`.
+// Compares the batch of a deck with others by a measured noise scale, and makes a ramp that leads
+// to it: for the log of a run that measures the scale, and for `trireme check --noise-scale`.
 #include "trireme/train/noise_advice.hpp"
 
 #include <algorithm>
@@ -20,6 +20,8 @@ constexpr std::int64_t usual_batch = 256;
 constexpr std::int64_t ramp_factor = 4;
 // The part of the samples that the last row of a ramp trains.
 constexpr double last_row_part = 0.5;
+// A file of metrics may say anything.
+constexpr double max_scale = 0x1p53;
 
 /// Returns a factor with two digits, as in "8.0", "12" or "0.25".
 std::string factor(double value) {
@@ -28,8 +30,8 @@ std::string factor(double value) {
                        : fmt::format("{:.2g}", value);
 }
 
-/// Returns the rows of a ramp from about the noise scale to `batch`: each has whole micro-batches
-/// of all replicas, and the first rows share the samples in front of the last one.
+/// Returns the rows of a ramp from about the noise scale to `batch`. `unit`: the samples of which
+/// each row has a multiple. The first rows share the samples in front of the last one.
 std::string ramp_of(double noise_scale, std::int64_t batch, std::int64_t unit, double epochs) {
   std::int64_t first = unit;
   while (static_cast<double>(2 * first) <= noise_scale) first *= 2;
@@ -56,37 +58,25 @@ std::optional<NoiseReading> read_noise(std::span<const double> measurements) {
   return NoiseReading{.samples = known.back(), .low = low, .high = high};
 }
 
-double epochs_ratio(double noise_scale, std::int64_t batch, std::int64_t other) {
-  return (1 + static_cast<double>(batch) / noise_scale) /
-         (1 + static_cast<double>(other) / noise_scale);
-}
-
 NoiseAdvice noise_advice(const NoiseReading& reading, const deck::Deck& deck,
                          const ResolvedLayout& layout) {
   const double scale = reading.samples;
   NoiseAdvice advice;
   advice.batch = deck.batch.max_global();
-  std::string text = fmt::format("batch {} is {} times the noise scale ({} samples, {} to {})",
-                                 advice.batch, factor(static_cast<double>(advice.batch) / scale),
-                                 factor(scale), factor(reading.low), factor(reading.high));
-  if (advice.batch > usual_batch) {
-    advice.other = usual_batch;
-    advice.epochs = epochs_ratio(scale, advice.batch, advice.other);
-    text += fmt::format(": expect {} times the epochs of batch {}", factor(advice.epochs),
-                        advice.other);
-  } else {
-    constexpr double most = 0x1p53;  // a file of metrics may say anything
-    advice.other = std::max<std::int64_t>(std::llround(std::min(scale, most)), 1);
-    advice.epochs = epochs_ratio(scale, advice.batch, advice.other);
-    text += fmt::format(": expect {} times the epochs of batch {}, and {} times its steps",
-                        factor(advice.epochs), advice.other,
-                        factor(advice.epochs * static_cast<double>(advice.other) /
-                               static_cast<double>(advice.batch)));
-  }
-  advice.text = std::move(text);
-  if (!deck.batch.ramp.empty() || layout.total_steps == 0 ||
-      static_cast<double>(advice.batch) <= scale)
-    return advice;
+  const auto batch = static_cast<double>(advice.batch);
+  const bool is_large = advice.batch > usual_batch;
+  advice.other =
+      is_large ? usual_batch : std::max<std::int64_t>(std::llround(std::min(scale, max_scale)), 1);
+  const auto other = static_cast<double>(advice.other);
+  advice.epochs = (1 + batch / scale) / (1 + other / scale);
+  advice.text = fmt::format(
+      "batch {} is {} times the noise scale ({} samples, {} to {}): expect {} times the epochs of "
+      "batch {}",
+      advice.batch, factor(batch / scale), factor(scale), factor(reading.low), factor(reading.high),
+      factor(advice.epochs), advice.other);
+  if (!is_large)
+    advice.text += fmt::format(", and {} times its steps", factor(advice.epochs * other / batch));
+  if (!deck.batch.ramp.empty() || layout.total_steps == 0 || batch <= scale) return advice;
   const double epochs = static_cast<double>(layout.total_steps * layout.global) /
                         static_cast<double>(layout.samples_per_epoch);
   const std::string rows =

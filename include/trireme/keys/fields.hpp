@@ -94,6 +94,8 @@ std::string toml_float(double value);
 // Fields by type of value. Each keeps a reference to its option, which must outlive the field.
 Field flag(bool& value);
 Field real(double& value, NumberRange range);
+/// An optional number. If it is missing, it is not written.
+Field optional_real(std::optional<double>& value, NumberRange range);
 /// A string that is not empty. `check` returns an error message, or an empty string.
 Field text(std::string& value, std::function<std::string(const std::string&)> check = {});
 /// An optional string, such as a folder. If it is empty, it is not written.

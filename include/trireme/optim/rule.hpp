@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,8 +58,11 @@ struct UpdateRule {
 std::span<const UpdateRule* const> rules();
 /// Returns the rule of this word, which must exist.
 const UpdateRule& rule(std::string_view word);
-/// Returns the words of the rules that have a key, with commas between them; of all rules for "".
-/// `quote` stands around each, and `last` in front of the last one, as in `"sgd" or "lars"`.
+/// Returns the words of the rules with a property, with commas between them. `quote` stands around
+/// each, and `last` in front of the last one, as in `"sgd" or "lars"`.
+std::string rule_words(const std::function<bool(const UpdateRule&)>& property,
+                       std::string_view quote = "", std::string_view last = " or ");
+/// The same for the rules that have a key; for all rules if it is "".
 std::string rule_words(std::string_view key, std::string_view quote = "",
                        std::string_view last = " or ");
 

@@ -21,20 +21,17 @@ struct NoiseReading {
 /// out: the noise hid the gradient. None if no other is left.
 std::optional<NoiseReading> read_noise(std::span<const double> measurements);
 
-/// Returns the factor by which a batch needs more epochs than batch `other` to the same loss:
-/// (1 + batch / scale) / (1 + other / scale), McCandlish et al. 2018, section 2.3.
-double epochs_ratio(double noise_scale, std::int64_t batch, std::int64_t other);
-
-/// What a noise scale means for the batch of a deck.
+/// The batch of a deck, compared with another one by a noise scale.
 struct NoiseAdvice {
   std::int64_t batch = 0;  ///< the largest of the deck
   std::int64_t other = 0;  ///< the batch with which it is compared
-  double epochs = 0;       ///< epochs_ratio() of them
+  double epochs = 0;       ///< factor of the epochs that it needs to the same loss
   std::string text;        ///< all of it in words
   std::string ramp;        ///< keys with a ramp up to `batch`, as in `batch.ramp = [..]`; or empty
 };
-/// Returns the advice. It has a ramp if the batch is larger than the noise scale, the deck has no
-/// ramp, and run.stop is no time.
+/// Compares the largest batch of the deck with 256 samples, or with the noise scale if it is not
+/// larger than 256 (McCandlish et al. 2018, section 2.3). The advice has a ramp if the batch is
+/// larger than the noise scale, the deck has no ramp, and run.stop is no time.
 NoiseAdvice noise_advice(const NoiseReading& reading, const deck::Deck& deck,
                          const ResolvedLayout& layout);
 

@@ -26,16 +26,22 @@ const UpdateRule& rule(std::string_view word) {
   return **found;
 }
 
-std::string rule_words(std::string_view key, std::string_view quote, std::string_view last) {
+std::string rule_words(const std::function<bool(const UpdateRule&)>& property,
+                       std::string_view quote, std::string_view last) {
   std::vector<std::string_view> words;
   for (const UpdateRule* rule : rules())
-    if (key.empty() || rule->has_key(key)) words.emplace_back(rule->word);
+    if (property(*rule)) words.emplace_back(rule->word);
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (i > 0) text += i + 1 < words.size() ? ", " : last;
     text.append(quote).append(words[i]).append(quote);
   }
   return text;
+}
+
+std::string rule_words(std::string_view key, std::string_view quote, std::string_view last) {
+  return rule_words([key](const UpdateRule& rule) { return key.empty() || rule.has_key(key); },
+                    quote, last);
 }
 
 }  // namespace trireme::optim

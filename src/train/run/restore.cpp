@@ -394,16 +394,17 @@ void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
   deck::Deck before = stored, after = deck;
   for (model::ModelOptions* options : {&before.model, &after.model})
     family_of(*options).reset_beside_weights(*options);
+  const model::Family& family = family_of(after.model);
   for (const deck::Difference& difference : deck::differences(before, after)) {
     if (!difference.key.starts_with("model.")) continue;
-    const model::Family& family = family_of(after.model);
-    validate(!family.block_list || difference.key != family.block_list,
-             "{}: its {} differs from the deck's at {}; use the deck it was trained with", path,
-             difference.key, family.differing_block(before.model, after.model));
-    throw InputError(fmt::format(
-        "{}: its model has {}: {}, but the deck has {}; use the deck it was trained with", path,
-        difference.key, difference.before.empty() ? "none" : difference.before,
-        difference.after.empty() ? "none" : difference.after));
+    const std::string what =
+        family.block_list && difference.key == family.block_list
+            ? fmt::format("its {} differs from the deck's at {}", difference.key,
+                          family.differing_block(before.model, after.model))
+            : fmt::format("its model has {}: {}, but the deck has {}", difference.key,
+                          difference.before.empty() ? "none" : difference.before,
+                          difference.after.empty() ? "none" : difference.after);
+    throw InputError(fmt::format("{}: {}; use the deck it was trained with", path, what));
   }
 }
 
