@@ -25,6 +25,7 @@ const std::string fill_label = "trireme/kernels/fill";
 const std::string copy_label = "trireme/kernels/copy";
 const std::string exchange_label = "trireme/kernels/exchange";
 const std::string scaled_copy_label = "trireme/kernels/scaled_copy";
+const std::string weighted_sum_label = "trireme/kernels/weighted_sum";
 const std::string add_bias_label = "trireme/kernels/add_bias";
 const std::string layer_scale_forward_label = "trireme/kernels/layer_scale_forward";
 const std::string layer_scale_backward_label = "trireme/kernels/layer_scale_backward";
@@ -57,6 +58,11 @@ struct Scale {
 struct AddScaled {
   float scale;
   KOKKOS_FUNCTION float operator()(float y, float x) const { return y + scale * x; }
+};
+
+struct WeightedSum {
+  float a, b;
+  KOKKOS_FUNCTION float operator()(float x, float sum) const { return a * x + b * sum; }
 };
 
 struct ScaleAndAdd {
@@ -306,6 +312,17 @@ void scaled_copy(const Stream& stream, std::int64_t count, const float* x, float
       : for_each_element(stream, scaled_copy_label, count, Scale{scale}, std::tuple(y),
                          std::tuple(x));
 }
+
+template <class T>
+void weighted_sum(const Stream& stream, std::int64_t count, float a, const T* x, float b,
+                  const float* sum, T* y) {
+  for_each_element(stream, weighted_sum_label, count, WeightedSum{a, b}, std::tuple(y),
+                   std::tuple(x, sum));
+}
+template void weighted_sum(const Stream&, std::int64_t, float, const float*, float, const float*,
+                           float*);
+template void weighted_sum(const Stream&, std::int64_t, float, const BFloat16*, float, const float*,
+                           BFloat16*);
 
 template <class From, class To>
 void add_bias(const Stream& stream, std::int64_t rows, std::int64_t width, const float* bias,

@@ -28,6 +28,7 @@ void fill_in_defaults(Deck& deck, const Reader& reader) {
     deck.checkpoint.best = deck.data.validation.empty() || deck.evaluate.subset > 0 ? ""
                            : is_text                                                ? "loss"
                                                                                     : "top1";
+  optim::fill_in_defaults(deck.optimizer, reader);
   optim::ScheduleOptions& schedule = deck.schedule;
   if (schedule.kind == optim::ScheduleKind::one_cycle) {
     // PyTorch's OneCycleLR: div_factor = 25, final_div_factor = 1e4.

@@ -19,6 +19,7 @@ namespace trireme::model {
 
 using parallel::Initializer;
 using parallel::InnerOrder;
+using parallel::MatrixForm;
 using parallel::ParameterSpec;
 using parallel::Role;
 
@@ -46,7 +47,8 @@ void Convolution2d::declare(parallel::ParameterList& list) {
   weight_ = list.declare({.name = name_ + ".weight",
                           .shape = {out, in, kernel, kernel},
                           .initializer = start_,
-                          .inner = InnerOrder::channels_last});
+                          .inner = InnerOrder::channels_last,
+                          .form = MatrixForm::out_in});
 }
 
 ops::Convolution Convolution2d::problem(const Shape& input, DType dtype) const {
@@ -307,6 +309,7 @@ void LinearLayer::declare(parallel::ParameterList& list) {
   weight_ = list.declare({.name = name_ + ".weight",
                           .shape = {out_, in_},
                           .initializer = start_.weight,
+                          .form = MatrixForm::out_in,
                           .partial_gradient = parallel::PartialGradient::in_any_group});
   ParameterSpec bias = vector_spec(name_ + ".bias", out_, start_.bias);
   bias.product_bias = true;

@@ -29,10 +29,19 @@ namespace trireme::model {
 using Along = parallel::Split::Along;
 using ops::MatrixOrder;
 using parallel::Initializer;
+using parallel::MatrixForm;
 using parallel::ParameterSpec;
 using parallel::RowChunk;
 using parallel::RowGather;
 using parallel::RowSum;
+
+namespace {
+
+MatrixForm form_of(MatrixOrder order) {
+  return order == MatrixOrder::in_out ? MatrixForm::in_out : MatrixForm::out_in;
+}
+
+}  // namespace
 
 ParameterSpec matrix_spec(std::string name, const Shape& shape, double deviation) {
   return {.name = std::move(name),
@@ -179,6 +188,7 @@ void ColumnParallelLinear::declare(parallel::ParameterList& list) {
     ParameterSpec spec = matrix_spec(
         std::move(name), in_out ? Shape{options_.in, outputs} : Shape{outputs, options_.in},
         options_.deviation);
+    spec.form = form_of(options_.order);
     spec.split = {in_out ? Along::columns : Along::rows, sections};
     return spec;
   });
@@ -277,6 +287,7 @@ void RowParallelLinear::declare(parallel::ParameterList& list) {
       matrix_spec(options_.name + ".weight",
                   in_out ? Shape{options_.in, options_.out} : Shape{options_.out, options_.in},
                   options_.deviation);
+  spec.form = form_of(options_.order);
   spec.split.along = in_out ? Along::rows : Along::columns;
   weight_ = list.declare(std::move(spec));
   if (!options_.bias) return;

@@ -5,6 +5,7 @@
 // [[optimizer.groups]] and groups = [{ ... }] are the same in TOML. The resolved deck has the
 // second form, because it has one line for each key.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -34,6 +35,19 @@ Field rate_ratio(double& value) {
   return field;
 }
 
+bool needs_no_norms(const UpdateRule& rule) { return rule.trust == nullptr; }
+
+/// A rule in place of the optimizer's own.
+Field rule_of_group(const UpdateRule*& value) {
+  std::vector<std::pair<std::string, const UpdateRule*>> words;
+  for (const UpdateRule* rule : rules())
+    if (needs_no_norms(*rule)) words.emplace_back(rule->word, rule);
+  Field field = omitted_if_default<const UpdateRule*>(
+      value, nullptr, choice<const UpdateRule*>(value, std::move(words)));
+  field.omitted_value.clear();
+  return field;
+}
+
 void visit_group(Visitor& v, ParameterGroup& group, const UpdateRule& rule) {
   v.field({"match",
            "Sets the pattern of names.",
@@ -49,6 +63,12 @@ void visit_group(Visitor& v, ParameterGroup& group, const UpdateRule& rule) {
   static const std::string with_ratios =
       "optimizer.kind = " +
       rule_words([](const UpdateRule& some) { return some.trust != nullptr; }, "\"");
+  static const std::string with_matrices =
+      "optimizer.kind = " +
+      rule_words([](const UpdateRule& some) { return some.rule_of_others != nullptr; }, "\"");
+  const AppliesTo mixed =
+      group.frozen ? trained : AppliesTo{rule.rule_of_others != nullptr, with_matrices.c_str(), ""};
+  v.field({"rule", "Selects the rule.", mixed}, rule_of_group(group.rule));
   const AppliesTo trusted =
       group.frozen ? trained : AppliesTo{rule.trust != nullptr, with_ratios.c_str(), ""};
   v.field({"trust", "Gives the tensors trust ratios.", trusted},
@@ -93,8 +113,8 @@ Field parameter_groups(std::vector<ParameterGroup>& groups, const UpdateRule& ru
   return {read, write, "list of tables",
           fmt::format("each {}, or {{ match = \"..\", frozen = true }}; rate_ratio more than 0 and "
                       "at most 1e6, decay at least 0, trust true or false, trust_max more than 0 "
-                      "and at most 1e6; at most {} of them",
-                      form, max_groups)};
+                      "and at most 1e6, rule {}; at most {} of them",
+                      form, rule_words(needs_no_norms, "\""), max_groups)};
 }
 
 }  // namespace trireme::optim

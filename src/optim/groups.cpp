@@ -96,14 +96,28 @@ void validate_groups(const std::vector<ParameterGroup>& groups, const ParameterL
              "match counts; move it in front of them, or remove it",
              described(groups, index), counted(matching, "weight", "weights"));
   }
-  // 2. Something is trained.
+  // 2. A rule of matrices has some.
+  for (std::size_t index = 0; index < groups.size(); ++index) {
+    const UpdateRule* rule = groups[index].rule;
+    if (rule == nullptr || rule->rule_of_others == nullptr) continue;
+    const auto is_its_matrix = [&](const ParameterList::Entry* entry) {
+      return group_of(groups, entry->spec) == &groups[index] &&
+             entry->spec.form != parallel::MatrixForm::none;
+    };
+    validate(
+        std::ranges::any_of(weights, is_its_matrix),
+        "optimizer.groups: {} has rule = \"{}\", which is for matrices of hidden layers, but no "
+        "such matrix: biases, norms, embeddings and the head have rule \"{}\"; remove rule",
+        described(groups, index), rule->word, rule->rule_of_others->word);
+  }
+  // 3. Something is trained.
   validate(!std::all_of(
                weights.begin(), weights.end(),
                [&](const ParameterList::Entry* entry) { return is_frozen(groups, entry->spec); }),
            "optimizer.groups: all {} of the model are frozen, so nothing would be trained; leave "
            "some of them out of the groups with frozen = true",
            counted(static_cast<std::int64_t>(weights.size()), "weight", "weights"));
-  // 3. Joined tensors are one operand of a matrix product.
+  // 4. Joined tensors are one operand of a matrix product.
   for (std::size_t index = 1; index < model.entries().size(); ++index) {
     const parallel::ParameterSpec &spec = model.entries()[index].spec,
                                   &before = model.entries()[index - 1].spec;
@@ -129,6 +143,7 @@ std::string describe_groups(const std::vector<ParameterGroup>& groups, const Par
         fmt::format("\"{}\": {}, {}", printable(group.match, 80),
                     counted(tensors, "tensor", "tensors"), counted(weights, "weight", "weights"));
     if (group.frozen) text += ", frozen";
+    if (group.rule != nullptr) text += fmt::format(", rule {}", group.rule->word);
     if (group.rate_ratio != 1) text += fmt::format(", rate x {}", group.rate_ratio);
     if (group.decay) text += fmt::format(", decay {}", *group.decay);
     if (!group.trust) text += ", without trust ratios";
@@ -138,9 +153,12 @@ std::string describe_groups(const std::vector<ParameterGroup>& groups, const Par
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
-const RuleOptions& rule_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec) {
+const UpdateRule& rule_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec) {
   const ParameterGroup* group = group_of(options.groups, spec);
-  return group != nullptr && group->rule ? *group->rule : options;
+  const UpdateRule& rule =
+      group != nullptr && group->rule != nullptr ? *group->rule : *options.rule;
+  const bool is_other = rule.rule_of_others != nullptr && spec.form == parallel::MatrixForm::none;
+  return is_other ? *rule.rule_of_others : rule;
 }
 
 void prepare(const OptimizerOptions& options, ParameterList& list) {
@@ -150,7 +168,7 @@ void prepare(const OptimizerOptions& options, ParameterList& list) {
     if (is_frozen(options.groups, spec)) {
       list.freeze(id);
     } else if (spec.role == parallel::Role::weight &&
-               rule_of(options, spec).rule->scope == RuleScope::matrix) {
+               rule_of(options, spec).scope == RuleScope::matrix) {
       list.set_atom(id, parallel::Atom::tensor);
     }
   }

@@ -35,12 +35,23 @@ const std::map<std::string, RuleKeyTexts>& rule_key_texts() {
   static const std::map<std::string, RuleKeyTexts> all = [] {
     std::map<std::string, RuleKeyTexts> texts;
     for (const auto& [name, meaning] : std::initializer_list<std::pair<const char*, const char*>>{
-             {"momentum", "sets the momentum, from 0 to below 1."},
-             {"nesterov", "uses Nesterov's form of momentum."},
+             {"momentum", "sets the momentum, from 0 to below 1; default for muon: 0.95."},
+             {"nesterov", "uses Nesterov's form of momentum; default for muon: true."},
+             {"newton_schulz",
+              "selects the type of the products that orthogonalize a matrix: bfloat16 or float32."},
+             {"scale",
+              "selects the factor of a matrix's rate: adamw (0.2 root of the larger extent) or "
+              "original (root of out / in, at least 1)."},
              {"trust_coefficient", "sets the factor of the trust ratio of each tensor."},
-             {"beta1", "sets the decay of the gradient's running mean, from 0 to below 1."},
-             {"beta2", "sets the decay of the squared gradient's running mean, from 0 to below 1."},
-             {"epsilon", "sets the number that is added to the denominator of an update."}})
+             {"beta1",
+              "sets the decay of the gradient's running mean, from 0 to below 1; with muon that of "
+              "its adamw."},
+             {"beta2",
+              "sets the decay of the squared gradient's running mean, from 0 to below 1; with muon "
+              "that of its adamw."},
+             {"epsilon",
+              "sets the number that is added to the denominator of an update; with muon that of "
+              "its adamw."}})
       texts[name] = {fmt::format("{}: {}", rule_words(name, "", ", "), meaning),
                      "kind = " + rule_words(name, "\"")};
     return texts;
@@ -76,6 +87,10 @@ void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& o
   visit("momentum", left_out_if(schedule.varies_momentum(*optimizer.rule),
                                 real(optimizer.momentum, half_open(0, 1))));
   visit("nesterov", flag(optimizer.nesterov));
+  visit("newton_schulz", choice<DType>(optimizer.newton_schulz, {{"bfloat16", DType::bfloat16},
+                                                                 {"float32", DType::float32}}));
+  visit("scale", choice<MatrixScale>(optimizer.scale, {{"adamw", MatrixScale::adamw},
+                                                       {"original", MatrixScale::original}}));
   visit("trust_coefficient", real(optimizer.trust_coefficient, above(0)));
   visit("beta1", real(optimizer.beta1, half_open(0, 1)));
   visit("beta2", real(optimizer.beta2, half_open(0, 1)));
@@ -92,8 +107,8 @@ void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& o
            "checkpointed; 0 turns it off."},
           real(optimizer.ema, half_open(0, 1)));
   v.field({"groups",
-           "Lists groups of weights by patterns of their names, with a rate, a weight decay and "
-           "trust ratios of their own, or frozen."},
+           "Lists groups of weights by patterns of their names, with a rate, a weight decay, trust "
+           "ratios or a rule of their own, or frozen."},
           parameter_groups(optimizer.groups, *optimizer.rule));
 }
 
@@ -306,6 +321,11 @@ void check_momentum(const ScheduleOptions& schedule, const OptimizerOptions& opt
 }
 
 }  // namespace
+
+void fill_in_defaults(OptimizerOptions& optimizer, const Reader& reader) {
+  if (!reader.is_set("optimizer.momentum")) optimizer.momentum = optimizer.rule->momentum;
+  if (!reader.is_set("optimizer.nesterov")) optimizer.nesterov = optimizer.rule->nesterov;
+}
 
 void check_keys(const ScheduleOptions& schedule, const OptimizerOptions& optimizer,
                 Reader& reader) {

@@ -7,7 +7,7 @@
 //   1. norms: sums of squares of the gradient, gathered over the data and model groups;
 //   2. the step decision, which is also sent to the host;
 //   3. trust ratios, for rules that have them; before them a pass over the buffers for rules that
-//      make directions;
+//      make directions, and the directions of whole matrices;
 //   4. one fused pass over each window of the buffers, in which the moving average of the weights
 //      follows.
 // end_update() waits for the decision of the oldest update and stores its counters.
@@ -30,23 +30,22 @@ namespace {
 // running = 0.9 running + 0.1 batch (docs/reference/numerics.md)
 constexpr float statistic_momentum = 0.1f;
 
-/// Returns the number of slots that a rule uses.
-std::size_t slot_count(const RuleOptions& options) {
-  const UpdateRule& rule = *options.rule;
-  if (rule.slots_are_momentum && options.momentum == 0) return 0;
-  return static_cast<std::size_t>(
-      std::ranges::count_if(rule.slots, [](const char* name) { return name != nullptr; }));
-}
-
-bool makes_directions(const RuleOptions& options) {
-  return options.rule->direction.kernel != nullptr;
-}
+bool makes_directions(const UpdateRule* rule) { return rule->direction.kernel != nullptr; }
 
 ops::RuleNumbers numbers_of(const RuleOptions& options) {
   return {.nesterov = options.nesterov,
           .beta1 = static_cast<float>(options.beta1),
           .beta2 = static_cast<float>(options.beta2),
           .epsilon = static_cast<float>(options.epsilon)};
+}
+
+/// Returns the factor of the rate of a matrix under a rule that has one, else 1.
+float scale_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec) {
+  const UpdateRule& rule = rule_of(options, spec);
+  if (rule.scale_of_matrix == nullptr) return 1;
+  std::int64_t out = spec.rows(), in = spec.row_elements();
+  if (spec.form == parallel::MatrixForm::in_out) std::swap(out, in);
+  return static_cast<float>(rule.scale_of_matrix(options, out, in));
 }
 
 /// Returns the rates of a tensor before the first step. Later steps change only learning rate,
@@ -60,7 +59,7 @@ ops::TensorRates initial_rates(const OptimizerOptions& options, const parallel::
   return {
       .rate = statistic ? statistic_momentum : 0,
       .weight_decay = static_cast<float>(group != nullptr ? group->decay.value_or(decay) : decay),
-      .trust_ratio = 1,
+      .trust_ratio = statistic ? 1 : scale_of(options, spec),
       .rule = statistic ? kernels::statistic_rule : static_cast<std::int32_t>(rule),
       .momentum = 0,
       .rate_ratio = group != nullptr ? static_cast<float>(group->rate_ratio) : 1};
@@ -72,9 +71,11 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
                      const NormScope& scope, const parallel::StateMemory& state,
                      const std::optional<LossScaleOptions>& scaling, bool measures_tensors)
     : options_(options),
+      numbers_(numbers_of(options)),
       store_(store),
       report_(state.device.device()),
-      gradient_squares_(store, scope, state) {
+      gradient_squares_(store, scope, state),
+      matrix_directions_(options, store, scope) {
   // 1. Loss scale and rules.
   if (scaling) {
     scaling_ = {.growth = scaling->growth,
@@ -96,7 +97,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     if (spec.role == parallel::Role::statistic || !spec.trust || spec.frozen) continue;
     RuleUse& use = rules_[rule_index(spec)];
     const ParameterGroup* group = group_of(options.groups, spec);
-    if (use.options.rule->trust == nullptr || (group && !group->trust)) continue;
+    if (use.rule->trust == nullptr || (group && !group->trust)) continue;
     constexpr double unlimited = std::numeric_limits<double>::infinity();
     use.trusted.push_back({.tensor = static_cast<std::int32_t>(t),
                            .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t)),
@@ -108,35 +109,44 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   for (RuleUse& use : rules_) use.trusted_table = {use.trusted, state};
   decision_table_ = {std::span(&decision_, 1), state};
   std::size_t slots = 0;
-  for (const RuleUse& use : rules_) slots = std::max(slots, slot_count(use.options));
+  for (const RuleUse& use : rules_) slots = std::max(slots, slot_count(*use.rule));
   for (std::size_t slot = 0; slot < slots; ++slot)
     buffers_.emplace_back(store.owned(), state, parallel::WindowedBuffer::Range::trained);
   if (options.ema > 0) ema_.emplace(store.owned(), state);
 }
 
-/// Lists the rules: the optimizer's own, and those of groups that differ.
+/// Lists the rules: the optimizer's own, and others that weights of this rank have.
 void Optimizer::find_rules() {
-  rules_.push_back({options_, numbers_of(options_), {}, {}});
-  for (const ParameterGroup& group : options_.groups) {
-    if (!group.rule) continue;
-    const auto same = [&](const RuleUse& use) { return use.options == *group.rule; };
-    if (std::ranges::none_of(rules_, same))
-      rules_.push_back({*group.rule, numbers_of(*group.rule), {}, {}});
+  rules_.push_back({options_.rule, {}, {}});
+  for (const parallel::ParameterList::Entry& entry : store_.list().entries()) {
+    if (entry.spec.role == parallel::Role::statistic || entry.spec.frozen) continue;
+    const UpdateRule* rule = &rule_of(options_, entry.spec);
+    if (std::ranges::find(rules_, rule, &RuleUse::rule) == rules_.end())
+      rules_.push_back({rule, {}, {}});
   }
   ensure(rules_.size() <= kernels::max_rules, "{} different rules in one optimizer; at most {}",
          rules_.size(), kernels::max_rules);
 }
 
 std::size_t Optimizer::rule_index(const parallel::ParameterSpec& spec) const {
-  const RuleOptions& rule = rule_of(options_, spec);
+  const auto found = std::ranges::find(rules_, &rule_of(options_, spec), &RuleUse::rule);
+  return found == rules_.end() ? 0 : static_cast<std::size_t>(found - rules_.begin());
+}
+
+std::size_t Optimizer::slot_count(const UpdateRule& rule) const {
+  if (rule.slots_are_momentum && options_.momentum == 0) return 0;
   return static_cast<std::size_t>(
-      std::ranges::find_if(rules_, [&](const RuleUse& use) { return use.options == rule; }) -
-      rules_.begin());
+      std::ranges::count_if(rule.slots, [](const char* name) { return name != nullptr; }));
 }
 
 bool Optimizer::has_trust_ratios() const {
-  return std::ranges::any_of(rules_,
-                             [](const RuleUse& use) { return use.options.rule->trust != nullptr; });
+  return has_trust_ratios(false) || has_trust_ratios(true);
+}
+
+bool Optimizer::has_trust_ratios(bool of_directions) const {
+  return std::ranges::any_of(rules_, [&](const RuleUse& use) {
+    return use.rule->trust != nullptr && makes_directions(use.rule) == of_directions;
+  });
 }
 
 /// Lists the chunks of all windows; within a window those of one rule after the other. Running
@@ -184,12 +194,12 @@ void Optimizer::make_chunks(const parallel::StateMemory& state) {
 
 void Optimizer::add_state(parallel::StateList& list) const {
   for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
-    const RuleOptions& options = rules_[rule].options;
-    for (std::size_t slot = 0; slot < slot_count(options); ++slot)
-      list.push_back({.group = fmt::format("optimizer/{}", options.rule->slots[slot]),
+    const UpdateRule& used = *rules_[rule].rule;
+    for (std::size_t slot = 0; slot < slot_count(used); ++slot)
+      list.push_back({.group = fmt::format("optimizer/{}", used.slots[slot]),
                       .flat = buffers_[slot].flat(),
                       .has = [this, rule](const auto& spec) { return rule_index(spec) == rule; },
-                      .counts_updates = options.rule->corrects_bias});
+                      .counts_updates = used.corrects_bias});
   }
   if (ema_)
     list.push_back(
@@ -284,12 +294,11 @@ void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const
                            .rates = rate_table_.view(stream),
                            .tensors = static_cast<std::int64_t>(rates_.size()),
                            .decision = decision_table_.view(stream)};
+  const double momentum = rates.momentum.value_or(options_.momentum);
   for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
-    const RuleOptions& options = rules_[rule].options;
-    const double momentum =
-        rule == 0 ? rates.momentum.value_or(options.momentum) : options.momentum;
-    TRIREME_EXPECT(!options.rule->slots_are_momentum || momentum == 0 || slot_count(options) > 0);
-    args.rules[rule] = {static_cast<float>(momentum), options.beta1, options.beta2};
+    TRIREME_EXPECT(!rules_[rule].rule->slots_are_momentum || momentum == 0 ||
+                   slot_count(*rules_[rule].rule) > 0);
+    args.rules[rule] = {static_cast<float>(momentum), options_.beta1, options_.beta2};
   }
   ops::decide_step(context, args);
   report_.enqueue(stream, args.decision);
@@ -299,16 +308,15 @@ void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const
 void Optimizer::set_trust_ratios(ops::Context& context, bool from_directions) {
   const Stream& stream = context.stream();
   for (RuleUse& use : rules_) {
-    const UpdateRule& rule = *use.options.rule;
-    if (rule.trust == nullptr || makes_directions(use.options) != from_directions) continue;
-    rule.trust(context, use.options,
-               {.weight = weight_squares_->parts(stream),
-                .gradient = gradient_squares_.parts(stream),
-                .tensors = use.trusted_table.view(stream),
-                .count = static_cast<std::int64_t>(use.trusted.size()),
-                .rates = rate_table_.view(stream),
-                .decision = decision_table_.view(stream),
-                .ratios = measures_ ? tensor_norms_->own_trust_ratios(stream) : nullptr});
+    if (use.rule->trust == nullptr || makes_directions(use.rule) != from_directions) continue;
+    use.rule->trust(context, options_,
+                    {.weight = weight_squares_->parts(stream),
+                     .gradient = gradient_squares_.parts(stream),
+                     .tensors = use.trusted_table.view(stream),
+                     .count = static_cast<std::int64_t>(use.trusted.size()),
+                     .rates = rate_table_.view(stream),
+                     .decision = decision_table_.view(stream),
+                     .ratios = measures_ ? tensor_norms_->own_trust_ratios(stream) : nullptr});
   }
 }
 
@@ -321,7 +329,7 @@ void Optimizer::run_passes(ops::Context& context, ops::UpdatePass UpdateRule::* 
   const bool writes_weights = pass == &UpdateRule::step;
   std::size_t slots = 0;
   for (const RuleUse& use : rules_)
-    if ((use.options.rule->*pass).slots > 0) slots = std::max(slots, slot_count(use.options));
+    if ((use.rule->*pass).slots > 0) slots = std::max(slots, slot_count(*use.rule));
   const auto trained = store_.owned().trained_windows();
   for (std::size_t index = 0; index < trained.size(); ++index) {
     const parallel::ParameterShard::Window& window = trained[index];
@@ -345,13 +353,13 @@ void Optimizer::run_passes(ops::Context& context, ops::UpdatePass UpdateRule::* 
     if (measures) tensor_norms_->keep(context, window, state.weight);
     for (std::size_t rule = 0; rule < rules_.size(); ++rule) {
       const RuleUse& use = rules_[rule];
-      const ops::UpdatePass& of_rule = use.options.rule->*pass;
+      const ops::UpdatePass& of_rule = use.rule->*pass;
       if (of_rule.kernel == nullptr || (rule > 0 && places[rule].elements == 0)) continue;
       cover(places[rule].begin, places[rule].end, places[rule].elements);
       state.working_bytes = places[rule].working_bytes;
       std::ranges::fill(state.slots, Tensor{});
-      std::copy_n(opened, std::min(slots, slot_count(use.options)), state.slots);
-      ops::update(context, of_rule, use.numbers, state);
+      std::copy_n(opened, std::min(slots, slot_count(*use.rule)), state.slots);
+      ops::update(context, of_rule, numbers_, state);
     }
     if (measures) tensor_norms_->measure(context, window, state.weight);
     if (writes_weights && ema_) {
@@ -373,11 +381,14 @@ void Optimizer::begin_update(ops::Context& context, const StepRates& rates, cons
   gradient_squares_.measure(context, store_.flat_gradient(), limit);
   if (measures) tensor_norms_->copy(context, TensorNorms::Kind::gradient, gradient_squares_);
   decide_step(context, rates, loss);
-  // 2. Trust ratios. Directions have the memory and the sums of the gradients.
+  // 2. Trust ratios and directions. Directions have the memory and the sums of the gradients.
   if (measures || has_trust_ratios()) weight_squares_->measure(context, store_.master_buffer());
   set_trust_ratios(context, false);
-  if (std::ranges::any_of(rules_, makes_directions, &RuleUse::options)) {
+  if (std::ranges::any_of(rules_, makes_directions, &RuleUse::rule)) {
     run_passes(context, &UpdateRule::direction, limit);
+    matrix_directions_.replace(context);
+  }
+  if (has_trust_ratios(true)) {
     gradient_squares_.measure(context, store_.flat_gradient());
     set_trust_ratios(context, true);
   }

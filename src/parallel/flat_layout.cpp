@@ -43,6 +43,25 @@ std::vector<std::size_t> backward_order(const ParameterList& list) {
   return order;
 }
 
+/// Returns the elements of a rank's part if the tensor were divided evenly over the tensor group.
+std::int64_t even_elements(const ParameterList& list, const ParameterList::Entry& entry) {
+  return entry.partition.replicated()
+             ? entry.partition.elements()
+             : std::max<std::int64_t>(1, entry.spec.shape.elements() / list.tensor_size());
+}
+
+/// Returns the level to which `elements` more fill the loads, as water would.
+std::int64_t fill_level(std::vector<std::int64_t> loads, std::int64_t elements) {
+  std::ranges::sort(loads);
+  std::int64_t below = elements;  // of the level, times the number of shards that it covers
+  for (std::size_t covered = 0; covered < loads.size(); ++covered) {
+    below += loads[covered];
+    const std::int64_t level = below / static_cast<std::int64_t>(covered + 1);
+    if (covered + 1 == loads.size() || level <= loads[covered + 1]) return level;
+  }
+  return 0;
+}
+
 /// Returns whether backward enters another chunk between block `from` and block `to`.
 bool crosses_chunk(std::span<const int> chunk_begins, int from, int to) {
   return std::any_of(chunk_begins.begin(), chunk_begins.end(),
@@ -85,12 +104,14 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
   // 4. Offsets and rows.
+  std::int64_t even_position = 0;
   for (std::size_t at = 0; at < order.size(); ++at) {
     const ParameterList::Entry& entry = list.entries()[order[at]];
     if (entry.spec.joined) {
       TRIREME_EXPECT(at > 0 && order[at - 1] + 1 == order[at]);
     } else {
       elements_ = round_up(elements_, alignment_elements);
+      even_position = round_up(even_position, alignment_elements);
       working_bytes_ = round_up(working_bytes_, alignment_bytes);
     }
     FlatTensor& tensor = tensors_[order[at]];
@@ -98,6 +119,7 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
     const bool opens = at == 0 || tensors_[order[at - 1]].bucket != tensor.bucket;
     if (opens) {
       bucket.begin = elements_;
+      bucket.even_begin = even_position;
       bucket.working_begin = working_bytes_;
     }
     tensor.offset = elements_;
@@ -107,13 +129,19 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
                       ? compute
                       : DType::float32;
     tensor.block = entry.block;
-    const std::int64_t rows = entry.spec.atom == Atom::tensor ? 1 : entry.partition.rows();
-    if (tensor.elements > 0)
+    const bool whole = entry.spec.atom == Atom::tensor;
+    const std::int64_t rows = whole ? 1 : entry.partition.rows();
+    has_whole_tensors_ = has_whole_tensors_ || whole;
+    if (tensor.elements > 0) {
       row_runs_.push_back(
           {elements_, tensor.elements / rows, rows, static_cast<std::int32_t>(order[at])});
+      even_runs_.push_back({even_position, even_elements(list, entry)});
+    }
     elements_ += tensor.elements;
+    even_position += even_elements(list, entry);
     working_bytes_ += tensor.elements * size_of(tensor.type);
     bucket.end = round_up(elements_, alignment_elements);
+    bucket.even_end = round_up(even_position, alignment_elements);
     bucket.working_end = round_up(working_bytes_, alignment_bytes);
     if (entry.spec.role == Role::weight)
       bucket.statistics_begin = bucket.end;
@@ -142,7 +170,7 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
       (entry.spec.frozen ? frozen_bucket_of_ : bucket_of_)[static_cast<std::size_t>(entry.block)] =
           tensors_[order[at]].bucket;
     elements = (entry.spec.joined ? elements : round_up(elements, alignment_elements)) +
-               entry.partition.elements();
+               even_elements(list, entry);
     const bool alone = entry.spec.tied || next == nullptr || next->spec.tied ||
                        next->spec.frozen != entry.spec.frozen;
     const bool block_ends = alone || next->block != entry.block;
@@ -158,32 +186,60 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
   }
 }
 
-std::vector<std::int64_t> FlatLayout::shard_bounds(const Bucket& bucket, int shards) const {
-  TRIREME_EXPECT(shards > 0);
-  const auto first = first_run_from(row_runs_, bucket.begin),
-             last = first_run_from(row_runs_, bucket.end);
-  std::vector<std::int64_t> bounds{bucket.begin};
-  for (int shard = 1; shard < shards; ++shard) {
-    // The row boundaries closest to the even cut: `above` is at it or behind it, `below` in front.
-    const std::int64_t ideal = bucket.begin + bucket.elements() * shard / shards;
-    const auto next = std::lower_bound(
-        first, last, ideal,
-        [](const RowRun& run, std::int64_t position) { return run.offset < position; });
-    std::int64_t above = next == last ? bucket.end : next->offset, below = above;
-    if (next != first) {
-      const RowRun& run = *(next - 1);
-      const std::int64_t rows = run.rows_before(ideal);
-      below = run.begin_of(rows - 1);
-      if (rows < run.rows) above = run.begin_of(rows);
-    }
-    bounds.push_back(next == first || above - ideal <= ideal - below ? above : below);
-  }
-  bounds.push_back(bucket.end);
-  return bounds;
+/// Returns the row boundary closest to a position.
+FlatLayout::Cut FlatLayout::closest_cut(const Bucket& bucket, std::int64_t even_position) const {
+  const auto first = first_run_from(row_runs_, bucket.begin) - row_runs_.begin(),
+             last = first_run_from(row_runs_, bucket.end) - row_runs_.begin();
+  const auto cut_at = [&](std::ptrdiff_t number, std::int64_t row) -> Cut {
+    if (number == last) return {bucket.end, bucket.even_end};
+    const RowRun& run = row_runs_[static_cast<std::size_t>(number)];
+    return {run.begin_of(row),
+            even_runs_[static_cast<std::size_t>(number)].begin_of(row, run.rows)};
+  };
+  const auto next =
+      std::lower_bound(
+          even_runs_.begin() + first, even_runs_.begin() + last, even_position,
+          [](const EvenRun& run, std::int64_t position) { return run.begin < position; }) -
+      even_runs_.begin();
+  // `above` is at the position or behind it, `below` in front.
+  Cut above = cut_at(next, 0);
+  if (next == first) return above;
+  const EvenRun& even = even_runs_[static_cast<std::size_t>(next - 1)];
+  const std::int64_t rows = row_runs_[static_cast<std::size_t>(next - 1)].rows,
+                     row =
+                         std::min(rows, ((even_position - even.begin) * rows + even.elements - 1) /
+                                            even.elements);
+  if (row < rows) above = cut_at(next - 1, row);
+  const Cut below = cut_at(next - 1, row - 1);
+  return above.even - even_position <= even_position - below.even ? above : below;
 }
 
-std::vector<std::int64_t> FlatLayout::working_bounds(const Bucket& bucket, int shards) const {
-  std::vector<std::int64_t> bounds = shard_bounds(bucket, shards);
+std::vector<std::vector<std::int64_t>> FlatLayout::shard_bounds(int shards) const {
+  TRIREME_EXPECT(shards > 0);
+  std::vector<std::vector<std::int64_t>> all;
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(shards));  // elements so far
+  for (const Bucket& bucket : buckets_) {
+    const std::int64_t elements = bucket.even_end - bucket.even_begin;
+    const bool levels = has_whole_tensors_ && !bucket.frozen;
+    const std::int64_t level = levels ? fill_level(loads, elements) : 0;
+    std::vector<std::int64_t>& bounds = all.emplace_back(1, bucket.begin);
+    std::int64_t position = bucket.even_begin, before = bucket.even_begin;
+    for (int shard = 1; shard <= shards; ++shard) {
+      std::int64_t& load = loads[static_cast<std::size_t>(shard) - 1];
+      position = levels ? position + std::max<std::int64_t>(0, level - load)
+                        : bucket.even_begin + elements * shard / shards;
+      const Cut cut =
+          shard == shards ? Cut{bucket.end, bucket.even_end} : closest_cut(bucket, position);
+      bounds.push_back(cut.offset);
+      if (!bucket.frozen) load += cut.even - before;
+      before = cut.even;
+    }
+  }
+  return all;
+}
+
+std::vector<std::int64_t> FlatLayout::working_bounds(const Bucket& bucket,
+                                                     std::vector<std::int64_t> bounds) const {
   for (std::int64_t& bound : bounds) {
     if (bound == bucket.begin || bound == bucket.end) {
       bound = bound == bucket.begin ? bucket.working_begin : bucket.working_end;

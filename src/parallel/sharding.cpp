@@ -26,10 +26,13 @@ ParameterShard::ParameterShard(const ParameterList& list, const FlatLayout& layo
   TRIREME_EXPECT(0 <= rank && rank < size && max_window_elements >= 0);
   const auto mine = static_cast<std::size_t>(rank);
   // 1. Position of this rank's part of each bucket.
-  for (const FlatLayout::Bucket& bucket : layout.buckets()) {
+  const std::vector<std::vector<std::int64_t>> bounds = layout.shard_bounds(size);
+  for (std::size_t index = 0; index < bounds.size(); ++index) {
+    const FlatLayout::Bucket& bucket = layout.buckets()[index];
     Bucket& shard = buckets_.emplace_back();
-    shard.bounds = counted_from(bucket.begin, layout.shard_bounds(bucket, size));
-    shard.working_bounds = counted_from(bucket.working_begin, layout.working_bounds(bucket, size));
+    shard.bounds = counted_from(bucket.begin, bounds[index]);
+    shard.working_bounds =
+        counted_from(bucket.working_begin, layout.working_bounds(bucket, bounds[index]));
     shard.begin = elements_;
     shard.end = elements_ += shard.bounds[mine + 1] - shard.bounds[mine];
     if (!bucket.frozen) trained_elements_ = elements_;

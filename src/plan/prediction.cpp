@@ -5,9 +5,11 @@
 
 #include "trireme/plan/prediction.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "trireme/plan/costs.hpp"
@@ -15,26 +17,47 @@
 #include "trireme/train/model_flops.hpp"
 #include "trireme/train/run/run_state.hpp"
 #include "trireme/train/step/replica.hpp"
+#include "trireme/train/step/stage_parameters.hpp"
 
 namespace trireme::plan {
 namespace {
 
+/// Returns the work of the update rule on matrices by stage; zeros if it has none.
+std::vector<train::MatrixWork> work_on_matrices(const train::ReplicaOptions& options,
+                                                const parallel::MeshShape& shape,
+                                                DeviceKind device) {
+  std::vector<train::MatrixWork> stages(static_cast<std::size_t>(shape.pipeline));
+  if (options.optimizer.rule->scope != optim::RuleScope::matrix) return stages;
+  for (int stage = 0; stage < shape.pipeline; ++stage)
+    stages[static_cast<std::size_t>(stage)] = train::matrix_work(options, shape, stage, device);
+  return stages;
+}
+
+/// Returns the rank of a stage whose step is recorded: that of the most work on matrices.
+int recorded_rank(const parallel::MeshShape& shape, int stage, const train::MatrixWork& matrices) {
+  return parallel::rank_of(shape, {stage, matrices.busiest_rank, 0});
+}
+
 /// Plans the first and the last data and tensor rank of every stage. Others of a stage differ from
-/// them by uneven rows only. The first one is recorded.
-std::vector<Place> plan_places(train::ReplicaOptions options, const parallel::MeshShape& shape,
-                               DeviceKind device) {
-  options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
+/// them by uneven rows only; where sharding keeps matrices whole, the fullest and the busiest rank
+/// are planned too. One is recorded.
+std::vector<Place> plan_places(const train::ReplicaOptions& options,
+                               const parallel::MeshShape& shape, DeviceKind device,
+                               std::span<const train::MatrixWork> matrices) {
   std::vector<Place> places;
   for (int stage = 0; stage < shape.pipeline; ++stage) {
+    const train::MatrixWork& work = matrices[static_cast<std::size_t>(stage)];
     const int first = parallel::rank_of(shape, {stage, 0, 0}),
-              last = parallel::rank_of(shape, {stage, shape.data - 1, shape.tensor - 1});
-    for (const int rank : std::set<int>{first, last}) {
+              last = parallel::rank_of(shape, {stage, shape.data - 1, shape.tensor - 1}),
+              fullest = parallel::rank_of(shape, {stage, work.fullest_rank, 0}),
+              recorded = recorded_rank(shape, stage, work);
+    for (const int rank : std::set<int>{first, last, fullest, recorded}) {
       Place place{.rank = rank,
                   .stage = stage,
                   .memory = train::Replica::measure(options, shape, rank, device),
                   .step = std::nullopt,
                   .traffic = {}};
-      if (rank == first) {
+      if (rank == recorded) {
         place.step = record_step(options, shape, rank, device);
         place.traffic = traffic_of(*place.step);
       }
@@ -148,26 +171,41 @@ double predict_step_seconds(train::ReplicaOptions options, const train::Resolved
                             DeviceKind device, const Machine& machine) {
   const parallel::MeshShape shape = layout.mesh_shape();
   options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
+  const std::vector<train::MatrixWork> matrices = work_on_matrices(options, shape, device);
   std::vector<StepRecord> records;
   for (int stage = 0; stage < shape.pipeline; ++stage)
-    records.push_back(record_step(options, shape, parallel::rank_of(shape, {stage, 0, 0}), device));
+    records.push_back(record_step(
+        options, shape, recorded_rank(shape, stage, matrices[static_cast<std::size_t>(stage)]),
+        device));
   std::vector<const StepRecord*> steps;
   for (const StepRecord& record : records) steps.push_back(&record);
   return simulate(steps, costs_on(machine, shape, options.tfloat32)).seconds;
 }
 
-Prediction predict(const train::ReplicaOptions& options, const train::ResolvedLayout& layout,
+Prediction predict(const train::ReplicaOptions& given, const train::ResolvedLayout& layout,
                    DeviceKind device, const Machine& machine,
                    const std::optional<ModelWork>& work) {
   const parallel::MeshShape shape = layout.mesh_shape();
-  const ModelWork of_model = work ? *work : work_of_model(options);
+  const ModelWork of_model = work ? *work : work_of_model(given);
+  train::ReplicaOptions options = given;
+  options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
   Prediction run;
   run.ranks = layout.ranks();
   // 1. Memory and records.
-  run.places = plan_places(options, shape, device);
+  const std::vector<train::MatrixWork> matrices = work_on_matrices(options, shape, device);
+  run.places = plan_places(options, shape, device, matrices);
   const std::vector<const StepRecord*> steps = run.steps();
   for (const StepRecord* step : steps)
     run.executed_flops += step->flops() * shape.data * shape.tensor;
+  for (const train::MatrixWork& work_of_stage : matrices) {
+    run.matrix_flops += work_of_stage.flops * shape.tensor;
+    run.busiest_matrix_flops = std::max(run.busiest_matrix_flops, work_of_stage.busiest_flops);
+    // The recorded rank stands for the others, of which some have less of this work.
+    run.executed_flops +=
+        (work_of_stage.flops - work_of_stage.busiest_flops * shape.data) * shape.tensor;
+  }
+  run.repeats_matrices =
+      run.matrix_flops > 0 && shape.data > 1 && options.shard == parallel::ShardKind::none;
   run.model_flops = of_model.flops_of_a_sample * static_cast<double>(layout.global);
   run.peak = peak_flops(machine, options);
   // 2. Time.

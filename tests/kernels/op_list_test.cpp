@@ -62,6 +62,7 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "linear_backward_weight",
                                                "linear_forward",
                                                "linear_gelu_forward",
+                                               "matrix_norm",
                                                "max_pool_backward",
                                                "max_pool_forward",
                                                "mean_pool_backward",
@@ -88,7 +89,8 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "swiglu_backward",
                                                "swiglu_forward",
                                                "transpose",
-                                               "update_ema"};
+                                               "update_ema",
+                                               "weighted_sum"};
   std::vector<std::string_view> names;
   for (const OpEntry& op : op_list) names.push_back(op.name);
   std::sort(names.begin(), names.end());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Optimizer updates against double-precision rules: SGD, LARS, AdamW (PyTorch's order), LAMB in two
-// passes, the weight average, skipped steps, working copies, and square sums of rows.
+// Optimizer updates against double-precision rules: SGD, LARS, AdamW (PyTorch's order), LAMB and
+// Muon in two passes, the weight average, skipped steps, working copies, and square sums of rows.
 // Results must not depend on chunks and threads. Tolerances: about a dozen float32 operations per
 // element.
 
@@ -87,7 +87,9 @@ constexpr ops::UpdatePass sgd{ops::Op::of_rule("update_sgd"), kernels::update_sg
     lars{ops::Op::of_rule("update_lars"), kernels::update_lars, true, 1},
     adamw{ops::Op::of_rule("update_adamw"), kernels::update_adamw, true, 2},
     lamb_direction{ops::Op::of_rule("lamb_direction"), kernels::lamb_direction, false, 2},
-    lamb{ops::Op::of_rule("update_lamb"), kernels::update_lamb, true, 0};
+    lamb{ops::Op::of_rule("update_lamb"), kernels::update_lamb, true, 0},
+    muon_direction{ops::Op::of_rule("muon_direction"), kernels::muon_direction, false, 1},
+    muon{ops::Op::of_rule("update_muon"), kernels::update_muon, true, 0};
 
 /// Returns an element of the gradient clipped to the limit.
 double clipped(double g, float limit) {
@@ -256,6 +258,52 @@ TEST(Update, LambStepsAlongTheDirection) {
   expect_same_bytes(p.rounded(), p.state.working, "working weights");
 }
 
+TEST(Update, MuonsDirectionIsTheAverageOfGradients) {
+  for (const bool nesterov : {false, true}) {
+    UpdateFixture p;
+    p.state.gradient_limit = some_limit;
+    const Values g = values(p.state.gradient);
+    Values direction = g, average = values(p.state.slots[0]);
+    for (const ops::FlatChunk& chunk : p.chunks) {
+      const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
+      for (std::int64_t i = chunk.offset;
+           rates.rule != kernels::statistic_rule && i < chunk.offset + chunk.elements; ++i) {
+        const double scaled =
+            static_cast<double>(p.judgement.gradient_factor) * clipped(g[i], some_limit);
+        average[i] += (1 - static_cast<double>(rates.momentum)) * (scaled - average[i]);
+        direction[i] = nesterov ? scaled + rates.momentum * (average[i] - scaled) : average[i];
+      }
+    }
+    p.run(muon_direction, {.nesterov = nesterov});
+    // Some float32 operations on numbers below 5.
+    expect_close(p.state.slots[0], average, 5 * 4 * 0x1p-24, 0, "average");
+    expect_close(p.state.gradient, direction, 5 * 8 * 0x1p-24, 0, "direction");
+    const UpdateFixture untouched;
+    expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
+    expect_same_bytes(p.state.slots[1], untouched.state.slots[1], "slot 2");
+  }
+}
+
+TEST(Update, MuonStepsAlongTheDirectionAfterTheDecay) {
+  UpdateFixture p;
+  Values w = values(p.state.weight);
+  const Values g = values(p.state.gradient);
+  double scale = 1;
+  for (const ops::FlatChunk& chunk : p.chunks) {
+    const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
+    for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
+      const double rate = rates.rate;
+      w[i] = rates.rule == kernels::statistic_rule
+                 ? (1 - rate) * w[i] + rate * g[i]
+                 : w[i] * (1 - rate * rates.weight_decay) - rate * rates.trust_ratio * g[i];
+      scale = std::max(scale, std::abs(w[i]));
+    }
+  }
+  p.run(muon);
+  expect_close(p.state.weight, w, 6 * 0x1p-24 * scale, 0, "weight: six float32 operations");
+  expect_same_bytes(p.rounded(), p.state.working, "working weights");
+}
+
 /// Weights and running statistics, in chunks of 1, 4096, 906, 5003 and 37 elements.
 TEST(Update, TheAverageFollowsTheWeights) {
   for (const double decay : {0.5, 0.999, 0.99999999}) {
@@ -291,6 +339,8 @@ TEST(Update, AStepThatIsNotAppliedChangesNothing) {
   p.run(adamw);
   p.run(lamb_direction);
   p.run(lamb);
+  p.run(muon_direction);
+  p.run(muon);
   p.run_ema(0.5);
   expect_same_bytes(p.state.gradient, untouched.state.gradient, "gradient");
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
@@ -382,13 +432,15 @@ TEST(Update, MetaCountsAsTheCpu) {
     p->run(adamw);
     p->run(lamb_direction);
     p->run(lamb);
+    p->run(muon_direction);
+    p->run(muon);
     p->run_ema(0.9);
     const ops::FlatRow row{0, 100, 0};
     ops::row_square_sums(p->fixture.context, p->state.weight, p->fixture.placed(&row, 1), 1,
                          p->fixture.make(DType::float64, {1}).as<double>());
   }
   EXPECT_EQ(real.fixture.context.counters().bytes, meta.fixture.context.counters().bytes);
-  EXPECT_EQ(meta.fixture.context.counters().calls, 7);
+  EXPECT_EQ(meta.fixture.context.counters().calls, 9);
   EXPECT_EQ(real.fixture.workspace.peak_bytes(), 0);
 }
 

@@ -55,12 +55,18 @@ inline parallel::ParameterList toy_list() {
                 .decay = false,
                 .trust = false,
                 .compute_copy = false});
-  list.declare({.name = "q", .shape = {7, 11}, .initializer = normal});
-  list.declare({.name = "k", .shape = {3, 11}, .initializer = normal, .joined = true});
+  list.declare(
+      {.name = "q", .shape = {7, 11}, .initializer = normal, .form = parallel::MatrixForm::out_in});
+  list.declare({.name = "k",
+                .shape = {3, 11},
+                .initializer = normal,
+                .form = parallel::MatrixForm::in_out,
+                .joined = true});
   list.declare({.name = "conv",
                 .shape = {5, 3, 3, 3},
                 .initializer = normal,
-                .inner = parallel::InnerOrder::channels_last});
+                .inner = parallel::InnerOrder::channels_last,
+                .form = parallel::MatrixForm::out_in});
   list.begin_block(3);
   list.declare({.name = "head.norm",
                 .shape = {6},
@@ -94,8 +100,8 @@ inline OptimizerOptions options_of(const UpdateRule& rule) {
 inline OptimizerOptions options_of(const Setting& setting) {
   OptimizerOptions options = options_of(*setting.optimizer);
   if (setting.group_rule == nullptr) return options;
-  const RuleOptions of_group = options_of(*setting.group_rule);
-  options.groups = {{.match = "?", .rule = of_group}, {.match = "head*", .rule = of_group}};
+  options.groups = {{.match = "?", .rule = setting.group_rule},
+                    {.match = "head*", .rule = setting.group_rule}};
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -28,7 +29,8 @@ struct ReferenceRates {
   double rate = 0, decay = 0;
   bool trusts = true;  ///< a trust ratio applies
   double max_trust = std::numeric_limits<double>::infinity();
-  int updates = 1;  ///< including this one
+  int updates = 1;              ///< including this one
+  std::size_t out = 1, in = 1;  ///< extents of a matrix [out, in]
 };
 
 inline double norm(const std::vector<double>& values) {
@@ -96,6 +98,65 @@ inline void update_lamb(const optim::RuleOptions& options, ReferenceTensor& tens
   for (std::size_t i = 0; i < g.size(); ++i) tensor.weight[i] -= r.rate * ratio * direction[i];
 }
 
+/// A matrix [rows, columns] in double precision.
+struct ReferenceMatrix {
+  std::size_t rows, columns;
+  std::vector<double> values;
+  double at(std::size_t row, std::size_t column) const { return values[row * columns + column]; }
+};
+
+inline ReferenceMatrix product(const ReferenceMatrix& a, const ReferenceMatrix& b) {
+  ReferenceMatrix result{a.rows, b.columns, std::vector<double>(a.rows * b.columns)};
+  for (std::size_t i = 0; i < a.rows; ++i)
+    for (std::size_t j = 0; j < b.columns; ++j)
+      for (std::size_t k = 0; k < a.columns; ++k)
+        result.values[i * b.columns + j] += a.at(i, k) * b.at(k, j);
+  return result;
+}
+
+inline ReferenceMatrix transposed(const ReferenceMatrix& a) {
+  ReferenceMatrix result{a.columns, a.rows, {}};
+  for (std::size_t i = 0; i < result.rows; ++i)
+    for (std::size_t j = 0; j < result.columns; ++j) result.values.push_back(a.at(j, i));
+  return result;
+}
+
+/// Five steps of Newton-Schulz (Jordan et al. 2024), in the form of torch.optim.Muon.
+inline ReferenceMatrix orthogonalized(ReferenceMatrix x) {
+  if (x.rows > x.columns) return transposed(orthogonalized(transposed(x)));
+  const double size = std::max(norm(x.values), 1e-7);
+  for (double& value : x.values) value /= size;
+  for (int step = 0; step < 5; ++step) {
+    const ReferenceMatrix gram = product(x, transposed(x));
+    ReferenceMatrix factor = product(gram, gram);
+    for (std::size_t i = 0; i < factor.values.size(); ++i)
+      factor.values[i] = -4.7750 * gram.values[i] + 2.0315 * factor.values[i];
+    const ReferenceMatrix change = product(factor, x);
+    for (std::size_t i = 0; i < x.values.size(); ++i)
+      x.values[i] = 3.4445 * x.values[i] + change.values[i];
+  }
+  return x;
+}
+
+inline void update_muon(const optim::RuleOptions& options, ReferenceTensor& tensor,
+                        const std::vector<double>& g, const ReferenceRates& r) {
+  const double mu = options.momentum;
+  ReferenceMatrix direction{r.out, r.in, {}};
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    tensor.first[i] += (1 - mu) * (g[i] - tensor.first[i]);
+    direction.values.push_back(options.nesterov ? g[i] + mu * (tensor.first[i] - g[i])
+                                                : tensor.first[i]);
+  }
+  const double larger = static_cast<double>(std::max(r.out, r.in)),
+               ratio = static_cast<double>(r.out) / static_cast<double>(r.in);
+  const double scale = options.scale == optim::MatrixScale::adamw ? 0.2 * std::sqrt(larger)
+                                                                  : std::sqrt(std::max(1.0, ratio));
+  direction = orthogonalized(std::move(direction));
+  for (std::size_t i = 0; i < g.size(); ++i)
+    tensor.weight[i] =
+        tensor.weight[i] * (1 - r.rate * r.decay) - r.rate * scale * direction.values[i];
+}
+
 /// A rule as tests check it.
 struct RuleCase {
   std::string_view word;
@@ -107,7 +168,8 @@ struct RuleCase {
 inline constexpr RuleCase rule_cases[] = {{"sgd", 0.05, update_sgd},
                                           {"adamw", 0.005, update_adamw},
                                           {"lars", 2.0, update_lars},
-                                          {"lamb", 0.02, update_lamb}};
+                                          {"lamb", 0.02, update_lamb},
+                                          {"muon", 0.01, update_muon}};
 
 inline const RuleCase& case_of(const optim::UpdateRule& rule) {
   const auto* found = std::ranges::find(rule_cases, std::string_view(rule.word), &RuleCase::word);
@@ -120,7 +182,10 @@ inline optim::OptimizerOptions options_of(const optim::UpdateRule& rule) {
   optim::OptimizerOptions options;
   options.rule = &rule;
   options.weight_decay = 0.02;
-  options.trust_coefficient = rule.has_key("trust_coefficient") ? 0.02 : options.trust_coefficient;
+  options.trust_coefficient = 0.02;
+  options.momentum = rule.momentum;
+  options.nesterov = rule.nesterov;
+  options.newton_schulz = DType::float32;
   return options;
 }
 inline optim::OptimizerOptions options_of(std::string_view word) {

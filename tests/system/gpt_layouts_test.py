@@ -159,6 +159,42 @@ class GptLayouts(LayoutCase):
                         kind + " " + name_of(ranks, parallel),
                     )
 
+    def test_muon(self):
+        """Tests matrices that are whole on one data rank and split over the tensor group, also with
+        a vocabulary that is not divisible."""
+        more = ("--set", "optimizer.kind=muon", "--set", "optimizer.newton_schulz=float32")
+        for form in (GPT2, dict(LLAMA, kv_heads=2)):
+            one = self.rows(self.train(form, 1, {}, *more))
+            for ranks, parallel in [
+                (2, {"tensor": 2, "sequence": "true"}),
+                (8, {"data": 4, "tensor": 2, "shard": "optimizer"}),
+                (6, {"data": 3, "pipeline": 2, "shard": "parameters"}),
+                (8, {"data": 2, "tensor": 2, "pipeline": 2, "shard": "gradients"}),
+            ]:
+                with self.subTest(layout=name_of(ranks, parallel)):
+                    self.check_against(
+                        one,
+                        self.rows(self.train(form, ranks, parallel, *more)),
+                        "muon " + name_of(ranks, parallel),
+                    )
+
+    def test_muon_bits(self):
+        form = dict(GPT2, deterministic="true", steps=4)
+        more = ("--set", "optimizer.kind=muon", "--set", "batch.global=16")
+        digests = {
+            name_of(ranks, parallel): harness.digest(
+                self.train(form, ranks, parallel, *more) + "/checkpoints/step_000000004.h5"
+            )
+            for ranks, parallel in [
+                (1, {}),
+                (2, {"data": 2}),
+                (4, {"data": 4, "shard": "optimizer"}),
+                (8, {"data": 8, "shard": "parameters"}),
+                (2, {"data": 2, "shard": "gradients", "offload": '["optimizer"]'}),
+            ]
+        }
+        self.assertEqual(len(set(digests.values())), 1, digests)
+
     def test_sixty_four_ranks(self):
         more = (
             "--set",

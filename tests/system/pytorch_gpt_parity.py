@@ -8,6 +8,7 @@ Losses and gradient norms of twenty steps, from the same weights on the same tok
       against the stored numbers (needs no PyTorch)
   pytorch_gpt_parity.py --trireme ... --torch
       against PyTorch, started now in float32
+      and Muon in bfloat16 against two forms of PyTorch's own in bfloat16
   pytorch_gpt_parity.py --make-reference tests/system/reference/gpt_parity.json
       runs PyTorch in float32 and float64 and stores the float64 numbers
 
@@ -16,6 +17,8 @@ pytorch_parity.py). Exit status: 0 equal, 1 different, 77 a package is missing.
 """
 
 import array
+import functools
+import inspect
 import json
 import math
 import random
@@ -50,6 +53,7 @@ OPTIMIZERS = {
     "adamw": {"rate": 1e-3, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95},
     "lars": {"rate": 1.0, "momentum": 0.9, "weight_decay": 1e-3, "trust_coefficient": 0.01},
     "lamb": {"rate": 0.01, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
+    "muon": {"rate": 0.003, "weight_decay": 0.1, "newton_schulz": '"float32"'},
 }
 # Both forms with another epsilon of norms and another base of rotary positions.
 EPSILON, BASE = 1e-2, 30.0
@@ -249,7 +253,67 @@ def update(torch, optimizer, rule, step, weight, gradient, slots, matrix):
     weight -= rule["rate"] * trust * direction
 
 
-def train_torch(form, optimizer, dtype_name="float32"):
+@functools.cache
+def newton_schulz_source():
+    import torch.optim._muon as muon
+
+    return inspect.getsource(muon._zeropower_via_newtonschulz)
+
+
+def newton_schulz_in(torch, dtype, reverses=False):
+    """Returns torch.optim.Muon's own function with products in `dtype` instead of bfloat16.
+    `reverses`: of the matrix with its shorter dimension in the opposite order, which is the same
+    but for rounding."""
+    import torch.optim._muon as muon
+
+    source = newton_schulz_source()
+    assert "torch.bfloat16" in source
+    names = {}
+    exec(source.replace("torch.bfloat16", f"torch.{dtype}"), vars(muon), names)
+    function = names["_zeropower_via_newtonschulz"]
+    if not reverses:
+        return function
+
+    def of_reversed(gradient, *numbers):
+        order = torch.arange(min(gradient.shape) - 1, -1, -1)
+        dimension = 0 if gradient.shape[0] <= gradient.shape[1] else 1
+        reversed_form = function(gradient.index_select(dimension, order), *numbers)
+        return reversed_form.index_select(dimension, order)
+
+    return of_reversed
+
+
+class TorchMuon:
+    """torch.optim.Muon for the matrices of hidden layers, torch.optim.AdamW for all others."""
+
+    def __init__(self, torch, network, rule, newton_schulz):
+        import torch.optim._muon as muon
+
+        muon._zeropower_via_newtonschulz = newton_schulz
+        rate, decay = rule["rate"], rule["weight_decay"]
+        named = list(network.named_parameters())
+        hidden = [
+            w for name, w in named if w.dim() == 2 and (".h." in f".{name}" or "layers." in name)
+        ]
+        tables = [w for _, w in named if w.dim() == 2 and not any(w is h for h in hidden)]
+        vectors = [w for _, w in named if w.dim() < 2]
+        self.parts = [
+            torch.optim.Muon(
+                hidden, rate, weight_decay=decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+            ),
+            torch.optim.AdamW(
+                [{"params": tables}, {"params": vectors, "weight_decay": 0.0}],
+                rate,
+                weight_decay=decay,
+            ),
+        ]
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+
+def train_torch(form, optimizer, dtype_name="float32", newton_schulz=None):
     import torch
 
     from compare import torch_gpt
@@ -282,6 +346,10 @@ def train_torch(form, optimizer, dtype_name="float32"):
         name: [torch.zeros_like(weight), torch.zeros_like(weight)]
         for name, weight in network.named_parameters()
     }
+    muon = None
+    if optimizer == "muon":
+        function = newton_schulz or newton_schulz_in(torch, dtype_name)
+        muon = TorchMuon(torch, network, rule, function)
     losses, norms = [], []
     for step in range(1, STEPS + 1):
         network.zero_grad()
@@ -305,6 +373,11 @@ def train_torch(form, optimizer, dtype_name="float32"):
             )
             norms.append(norm)
             factor = min(1.0, CLIP / (norm + 1e-6))
+            if muon:
+                for weight in network.parameters():
+                    weight.grad *= factor
+                muon.step()
+                continue
             for name, weight in network.named_parameters():
                 gradient = factor * weight.grad
                 update(
@@ -350,6 +423,25 @@ def compare(arguments, cases, kept, folder):
             deck(folder, name, form, optimizer),
         )
         agree &= agrees((form, optimizer), found, expected, TOLERANCE)
+    if arguments.torch:
+        agree &= compare_in_bfloat16(arguments.trireme, folder)
+    return agree
+
+
+def compare_in_bfloat16(trireme, folder):
+    """Returns whether Muon in bfloat16 differs from PyTorch's by at most twice as much as PyTorch's
+    differs from itself with the rows of matrices in the opposite order."""
+    import torch
+
+    agree = True
+    for form in ("gpt2", "llama"):
+        usual = train_torch(form, "muon", "float32", newton_schulz_in(torch, "bfloat16"))
+        other = train_torch(form, "muon", "float32", newton_schulz_in(torch, "bfloat16", True))
+        name = f"{form}-muon-bfloat16"
+        text = deck(folder, name, form, "muon").replace('schulz = "float32"', 'schulz = "bfloat16"')
+        found = train_deck(trireme, folder, name, initial_tensors(form), text)
+        spread = largest_difference(other, usual)
+        agree &= agrees((form, "muon in bfloat16"), found, usual, 2 * spread)
     return agree
 
 

@@ -21,17 +21,18 @@ const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups,
 /// Returns whether the group of a weight freezes it.
 bool is_frozen(const std::vector<ParameterGroup>& groups, const parallel::ParameterSpec& spec);
 
-/// Throws InputError about optimizer.groups if a group has no weight of the model, if all weights
-/// are frozen, or if only a part of the tensors that one matrix product reads is frozen. `model`:
-/// the parameters of the whole model.
+/// Throws InputError about optimizer.groups if a group has no weight of the model, or no matrix for
+/// a rule that needs one, if all weights are frozen, or if only a part of the tensors that one
+/// matrix product reads is frozen. `model`: the parameters of the whole model.
 void validate_groups(const std::vector<ParameterGroup>& groups,
                      const parallel::ParameterList& model);
 /// Describes the groups for the log: "fc.*": 2 tensors, 325 weights, rate x 10; one after the
 /// other.
 std::string describe_groups(const std::vector<ParameterGroup>& groups,
                             const parallel::ParameterList& model);
-/// Returns the rule of a weight, with its numbers: that of its group, or the optimizer's own.
-const RuleOptions& rule_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec);
+/// Returns the rule of a weight: that of its group, or the optimizer's own; for a weight that is
+/// not a matrix, what that rule names for it.
+const UpdateRule& rule_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec);
 /// Prepares the parameters of `list` for training, before their layout is computed: freezes those
 /// that the groups freeze, and keeps those whole whose rule needs it.
 void prepare(const OptimizerOptions& options, parallel::ParameterList& list);

@@ -10,6 +10,8 @@ namespace trireme::optim {
 void visit_keys(keys::Visitor& visitor, const ScheduleOptions& schedule, OptimizerOptions& options);
 /// Visits the table [schedule]. Some keys belong to kinds of the optimizer too.
 void visit_keys(keys::Visitor& visitor, const UpdateRule& rule, ScheduleOptions& options);
+/// Sets the keys that are not given to the defaults of the optimizer's kind.
+void fill_in_defaults(OptimizerOptions& options, const keys::Reader& reader);
 /// Adds a mistake for each pair of keys of both tables that contradict each other.
 void check_keys(const ScheduleOptions& schedule, const OptimizerOptions& optimizer,
                 keys::Reader& reader);

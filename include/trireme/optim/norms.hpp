@@ -13,10 +13,11 @@
 
 namespace trireme::optim {
 
-/// The position of this rank's tensors in the whole model, over which norms are taken. By default
-/// this rank holds the whole model.
+/// The position of this rank's tensors in the whole model, over which norms are taken and split
+/// matrices are gathered. By default this rank holds the whole model.
 struct NormScope {
-  comm::Communicator model;  ///< the ranks that together hold one replica: tensor x pipeline
+  comm::Communicator model;        ///< the ranks that together hold one replica: tensor x pipeline
+  comm::Communicator tensor = {};  ///< those of them that hold the parts of a split tensor
   /// By tensor of this rank: its index in the whole model's list. Not read if `tensor_count` is 0.
   std::vector<std::int32_t> global_index;
   /// Number of tensors of the whole model. 0: this rank's list is the whole model's.
@@ -24,7 +25,7 @@ struct NormScope {
   /// By tensor of this rank: 1 if this rank counts it in the norm. A replicated tensor is counted
   /// on tensor rank 0, a tied one by its owner. Empty: all are counted.
   std::vector<char> counted;
-  comm::Engine* engine = nullptr;  ///< gathers over `model`; null if that is one rank
+  comm::Engine* engine = nullptr;  ///< gathers over both; null if they are one rank
 };
 
 /// Computes the sums of squares by tensor of a flat buffer that is partitioned over ranks. Frozen

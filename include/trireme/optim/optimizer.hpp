@@ -12,6 +12,7 @@
 #include "trireme/ops/context.hpp"
 #include "trireme/ops/update/step_decision.hpp"
 #include "trireme/ops/update/update.hpp"
+#include "trireme/optim/matrix_directions.hpp"
 #include "trireme/optim/norms.hpp"
 #include "trireme/optim/options.hpp"
 #include "trireme/optim/tensor_norms.hpp"
@@ -152,8 +153,7 @@ class Optimizer {
  private:
   /// A rule of the optimizer or of its groups.
   struct RuleUse {
-    RuleOptions options;
-    ops::RuleNumbers numbers;
+    const UpdateRule* rule;
     std::vector<ops::TrustRatioTensor> trusted;  ///< its tensors that have a trust ratio
     parallel::DeviceTable<const ops::TrustRatioTensor> trusted_table;
   };
@@ -166,7 +166,10 @@ class Optimizer {
   void make_chunks(const parallel::StateMemory& state);
   /// Returns the index of a tensor's rule in rules_.
   std::size_t rule_index(const parallel::ParameterSpec& spec) const;
+  /// Returns the number of slots that a rule uses.
+  std::size_t slot_count(const UpdateRule& rule) const;
   bool has_trust_ratios() const;
+  bool has_trust_ratios(bool of_directions) const;
   void set_trust_ratios(ops::Context& context, bool from_directions);
   void run_passes(ops::Context& context, ops::UpdatePass UpdateRule::* pass, float gradient_limit);
   float gradient_limit(const StepLoss& loss) const;
@@ -176,6 +179,7 @@ class Optimizer {
   void restore_decision();
 
   OptimizerOptions options_;
+  ops::RuleNumbers numbers_;
   ops::LossScaling scaling_;
   LossScale loss_scale_;  ///< as far as the host knows
   parallel::ParameterStore& store_;
@@ -192,8 +196,9 @@ class Optimizer {
   SquareSums gradient_squares_;  ///< after a pass that makes directions: those of the directions
   std::optional<SquareSums> weight_squares_;  ///< for trust ratios, and if tensors are measured
   std::optional<TensorNorms> tensor_norms_;   ///< if tensors are measured
-  bool measures_ = false;                     ///< the update that is being enqueued is measured
-  std::int64_t updates_ = 0;                  ///< as far as the host knows
+  MatrixDirections matrix_directions_;
+  bool measures_ = false;     ///< the update that is being enqueued is measured
+  std::int64_t updates_ = 0;  ///< as far as the host knows
   std::map<std::string, std::int64_t> updates_before_;
 };
 

@@ -12,11 +12,19 @@
 
 namespace trireme::optim {
 
+/// The factor by which Muon multiplies the rate of a matrix.
+enum class MatrixScale : std::uint8_t {
+  adamw,    ///< 0.2 sqrt(max(out, in)): updates of the size that AdamW's have (Liu et al. 2025)
+  original  ///< sqrt(max(1, out / in)) (Jordan et al. 2024)
+};
+
 /// An update rule and its numbers.
 struct RuleOptions {
   const UpdateRule* rule = &optim::rule("sgd");
   double momentum = 0.9;
   bool nesterov = false;
+  DType newton_schulz = DType::bfloat16;  ///< of the products that orthogonalize a matrix
+  MatrixScale scale = MatrixScale::adamw;
   double trust_coefficient = 0.001;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   bool operator==(const RuleOptions&) const = default;
@@ -31,9 +39,8 @@ struct ParameterGroup {
   bool frozen = false;                   ///< the weights keep their values
   bool trust = true;                     ///< false: their trust ratio is 1
   std::optional<double> trust_max = {};  ///< a larger trust ratio becomes this one
-  /// In place of the optimizer's own rule, with a momentum that no schedule varies. No key of the
-  /// deck sets it.
-  std::optional<RuleOptions> rule = {};
+  /// In place of the optimizer's own rule, with the optimizer's numbers. Null: the own one.
+  const UpdateRule* rule = nullptr;
   bool operator==(const ParameterGroup&) const = default;
 };
 

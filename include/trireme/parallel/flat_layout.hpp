@@ -65,6 +65,9 @@ class FlatLayout {
     std::int64_t statistics_begin = 0;
     std::int64_t working_begin = 0, working_end = 0;  ///< bytes
     int ready_block = 0;
+    /// `begin` and `end` if all split tensors were divided evenly over the tensor group. Cuts are
+    /// chosen by such positions, so that a whole tensor has the same owner on all its ranks.
+    std::int64_t even_begin = 0, even_end = 0;
     bool tied = false;    ///< contains exactly one tied tensor
     bool frozen = false;  ///< contains only frozen tensors, which have no gradients
     std::int64_t elements() const { return end - begin; }
@@ -104,24 +107,44 @@ class FlatLayout {
   /// Returns all rows in flat order, the units at which buffers may be cut: one run for each
   /// tensor that has elements on this rank.
   const std::vector<RowRun>& runs() const { return row_runs_; }
-  /// Divides a bucket into `shards` parts at row boundaries, as evenly as the rows allow.
-  /// Returns shards + 1 offsets in elements.
-  std::vector<std::int64_t> shard_bounds(const Bucket& bucket, int shards) const;
-  /// Returns the same cuts in the working weights, in bytes.
-  std::vector<std::int64_t> working_bounds(const Bucket& bucket, int shards) const;
+  /// Divides all buckets into `shards` parts at row boundaries, as evenly as the rows allow.
+  /// Returns shards + 1 offsets in elements for each bucket.
+  ///
+  /// A row is a small part of a bucket, but a whole tensor (Atom::tensor) is a large one. If there
+  /// are such, a bucket is divided so that the parts of all buckets up to it are even: a shard that
+  /// owns a large tensor of one bucket gets less of the next ones.
+  std::vector<std::vector<std::int64_t>> shard_bounds(int shards) const;
+  /// Returns the cuts of one bucket in the working weights, in bytes. `bounds`: its element of
+  /// shard_bounds().
+  std::vector<std::int64_t> working_bounds(const Bucket& bucket,
+                                           std::vector<std::int64_t> bounds) const;
 
  private:
   static int at_block(const std::vector<int>& buckets, int block) {
     const auto index = static_cast<std::size_t>(block);
     return index < buckets.size() ? buckets[index] : -1;
   }
+  /// A place where a bucket may be cut, and its position if all split tensors were divided evenly.
+  struct Cut {
+    std::int64_t offset, even;
+  };
+  Cut closest_cut(const Bucket& bucket, std::int64_t even_position) const;
   void close_buckets(const ParameterList& list, std::span<const std::size_t> order,
                      std::int64_t bucket_bytes, std::span<const int> chunk_begins);
 
   std::vector<FlatTensor> tensors_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_, frozen_bucket_of_;
+  /// The position of a run if all split tensors were divided evenly.
+  struct EvenRun {
+    std::int64_t begin = 0, elements = 0;
+    std::int64_t begin_of(std::int64_t row, std::int64_t rows) const {
+      return begin + row * elements / rows;
+    }
+  };
   std::vector<RowRun> row_runs_;
+  std::vector<EvenRun> even_runs_;  ///< by run
+  bool has_whole_tensors_ = false;  ///< of Atom::tensor
   std::int64_t elements_ = 0, trained_elements_ = 0, working_bytes_ = 0;
   std::size_t trained_buckets_ = 0;
   DType compute_ = DType::float32;

@@ -62,6 +62,14 @@ enum class PartialGradient : std::uint8_t {
   in_any_group   ///< a part, which is summed over the group
 };
 
+/// The matrix that a tensor is, with its first dimension as rows and all others together as
+/// columns.
+enum class MatrixForm : std::uint8_t {
+  none,    ///< it is not the matrix of a hidden layer: a vector, an embedding, a head
+  out_in,  ///< the weight of a linear layer or convolution [out, in ...]
+  in_out   ///< the weight of a linear layer [in, out]
+};
+
 /// The smallest part of a tensor that sharding leaves on one rank.
 enum class Atom : std::uint8_t { row, tensor };
 
@@ -73,6 +81,7 @@ struct ParameterSpec {
   Initializer initializer = {};
   Role role = Role::weight;
   InnerOrder inner = InnerOrder::plain;
+  MatrixForm form = MatrixForm::none;
   bool decay = true;  ///< weight decay applies
   bool trust = true;  ///< a trust ratio applies (optim::RuleScope::tensor_norm)
   /// Matrix products read it in compute precision; false: read as float32 (norms, most biases).
@@ -175,6 +184,8 @@ class ParameterList {
   int tensor_size() const { return tensor_size_; }
   /// Freezes a declared weight (ParameterSpec::frozen). Called before a layout is computed.
   void freeze(ParameterId id) { spec_of(id).frozen = true; }
+  /// Declares that a tensor is not the matrix of a hidden layer.
+  void clear_form(ParameterId id) { spec_of(id).form = MatrixForm::none; }
   void set_atom(ParameterId id, Atom atom) { spec_of(id).atom = atom; }
   /// Returns the index of the entry of this name; -1 if there is none.
   int find(std::string_view name) const;

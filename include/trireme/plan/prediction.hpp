@@ -27,7 +27,8 @@ std::vector<Traffic> traffic_of(const StepRecord& record);
 struct Place {
   int rank = 0, stage = 0;
   train::MemoryPlan memory;
-  /// Empty for the last data and tensor rank of a stage, which differs by uneven rows only.
+  /// One rank of each stage has it: the others differ by uneven rows only, or have less work on
+  /// whole matrices.
   std::optional<StepRecord> step;
   std::vector<Traffic> traffic;
 };
@@ -41,6 +42,9 @@ struct Prediction {
   /// Operations of a step of all ranks: of the model (train::model_flops_of_a_sample()), and those
   /// that the program executes.
   double model_flops = 0, executed_flops = 0;
+  /// Those of the update rule on whole matrices: of all ranks, and of the rank that has most.
+  double matrix_flops = 0, busiest_matrix_flops = 0;
+  bool repeats_matrices = false;  ///< every replica does all of that work
   /// peak_flops() of the machine.
   double peak = 0;
   double step_seconds = 0;

@@ -73,10 +73,18 @@ Line memory_line(const PlanReport& report) {
 }
 
 Line flops_line(const Prediction& run) {
-  return {"compute",
-          fmt::format("{} a step in the model, {} with what is computed again",
-                      format_flops(run.model_flops), format_flops(run.executed_flops)),
-          {{"model_flops", run.model_flops}, {"executed_flops", run.executed_flops}}};
+  std::string text = fmt::format("{} a step in the model, {} with what is computed again",
+                                 format_flops(run.model_flops), format_flops(run.executed_flops));
+  Json numbers{{"model_flops", run.model_flops}, {"executed_flops", run.executed_flops}};
+  if (run.matrix_flops > 0) {
+    text += fmt::format(" and with the update of matrices, {}, at most {} a rank",
+                        format_flops(run.matrix_flops), format_flops(run.busiest_matrix_flops));
+    if (run.repeats_matrices)
+      text += "; every replica updates all of them, parallel.shard = \"optimizer\" divides them";
+    numbers["matrix_flops"] = run.matrix_flops;
+    numbers["busiest_matrix_flops"] = run.busiest_matrix_flops;
+  }
+  return {"compute", text, numbers};
 }
 
 /// The parts of the step of the stage that computes longest.

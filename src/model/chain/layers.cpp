@@ -273,7 +273,10 @@ Tensor FlattenLayer::backward(MicroBatchPass& /*pass*/, const Tensor& dy, bool /
 }
 
 void Matrix::declare(parallel::ParameterList& list) {
-  weight_ = list.declare({.name = name_ + ".weight", .shape = {out_, in_}, .initializer = start_});
+  weight_ = list.declare({.name = name_ + ".weight",
+                          .shape = {out_, in_},
+                          .initializer = start_,
+                          .form = parallel::MatrixForm::out_in});
   if (has_bias_) bias_ = list.declare(product_bias(name_ + ".bias", out_));
 }
 

@@ -95,13 +95,16 @@ class DeviceLibrary final : public Library {
     problem.extents[4] = data.alignment();
     problem.extents[5] = static_cast<std::int64_t>(epilogue);
     problem.extents[6] = static_cast<std::int64_t>(l.in_float8());
+    problem.extents[7] = static_cast<std::int64_t>(l.fixed_algorithm);
     std::unique_ptr<MatrixProduct>& product = products_[problem];
     if (!product)
       product = std::make_unique<MatrixProduct>(
           handles_.cublas, kind, epilogue, l, data,
-          MatrixProduct::Options{options_.deterministic, options_.tfloat32,
+          MatrixProduct::Options{options_.deterministic || l.fixed_algorithm, options_.tfloat32,
                                  "of cuBLASLt for " + to_string(problem)},
-          entry_of(problem, "cuBLASLt", cublasLtGetVersion()), trials_);
+          l.fixed_algorithm ? AlgorithmEntry()
+                            : entry_of(problem, "cuBLASLt", cublasLtGetVersion()),
+          trials_);
     return product->run(stream_, data, write, aligned_workspace(workspace));
   }
 

@@ -11,8 +11,8 @@
 namespace trireme::optim {
 
 std::span<const UpdateRule* const> rules() {
-  extern const UpdateRule sgd, adamw, lars, lamb;
-  static constexpr const UpdateRule* all[] = {&sgd, &adamw, &lars, &lamb};
+  extern const UpdateRule sgd, adamw, lars, lamb, muon;
+  static constexpr const UpdateRule* all[] = {&sgd, &adamw, &lars, &lamb, &muon};
   return all;
 }
 

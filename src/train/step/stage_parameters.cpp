@@ -7,6 +7,7 @@
 #include "trireme/train/step/stage_parameters.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "block_costs.hpp"
@@ -101,6 +102,41 @@ std::vector<int> block_kinds(const ReplicaOptions& options, const model::Model& 
   for (auto block = blocks.begin(); block != blocks.end(); ++block)
     kinds.push_back(static_cast<int>(std::find(blocks.begin(), block, *block) - blocks.begin()));
   return kinds;
+}
+
+MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape& shape, int stage,
+                       DeviceKind target) {
+  const parallel::Mesh mesh = parallel::Mesh::meta(shape, parallel::rank_of(shape, {stage, 0, 0}));
+  const model::Model model(options.model, options.input_shape(), options.classes,
+                           {0, shape.tensor, options.sequence});
+  const StageParameters parameters(options, model, mesh, target);
+  const parallel::FlatLayout& layout = parameters.layout;
+  const bool sharded =
+      options.shard != parallel::ShardKind::none && options.sync != parallel::SyncKind::periodic;
+  const int owners = sharded ? shape.data : 1;
+  std::vector<std::int64_t> elements(static_cast<std::size_t>(owners));
+  std::vector<double> flops(elements.size());
+  auto run = layout.runs().begin();
+  const std::vector<std::vector<std::int64_t>> bounds_of_buckets = layout.shard_bounds(owners);
+  for (std::size_t index = 0; index < layout.trained_buckets(); ++index) {
+    const parallel::FlatLayout::Bucket& bucket = layout.buckets()[index];
+    const std::vector<std::int64_t>& bounds = bounds_of_buckets[index];
+    for (std::size_t owner = 0; owner < elements.size(); ++owner)
+      elements[owner] += bounds[owner + 1] - bounds[owner];
+    for (; run != layout.runs().end() && run->offset < bucket.end; ++run) {
+      const parallel::ParameterSpec& spec = parameters.list[{run->tensor}];
+      const optim::UpdateRule& rule = optim::rule_of(options.optimizer, spec);
+      if (rule.flops_of_matrix == nullptr || spec.role == parallel::Role::statistic) continue;
+      const auto after = std::upper_bound(bounds.begin(), bounds.end() - 1, run->offset);
+      flops[static_cast<std::size_t>(after - bounds.begin()) - 1] +=
+          rule.flops_of_matrix(spec.rows(), spec.row_elements());
+    }
+  }
+  const auto busiest = std::ranges::max_element(flops);
+  return {.flops = std::accumulate(flops.begin(), flops.end(), 0.0) * (sharded ? 1 : shape.data),
+          .busiest_flops = *busiest,
+          .busiest_rank = static_cast<int>(busiest - flops.begin()),
+          .fullest_rank = static_cast<int>(std::ranges::max_element(elements) - elements.begin())};
 }
 
 StageParameters::StageParameters(const ReplicaOptions& options, const model::Model& model,

@@ -30,11 +30,12 @@ bool uses_tree_order(const ReplicaResources& resources, int replicas) {
          comm::SumOrder::tree;
 }
 
-/// Returns the information for norms over the whole model: groups, global tensor indices, counted
-/// tensors.
+/// Returns the information for norms and matrices over the whole model: groups, global tensor
+/// indices, counted tensors.
 optim::NormScope norm_scope(const ReplicaResources& resources) {
   const parallel::ParameterList& whole = resources.model.parameters();
   optim::NormScope scope{.model = resources.mesh.model,
+                         .tensor = resources.mesh.tensor,
                          .global_index = {},
                          .tensor_count = static_cast<int>(whole.entries().size()),
                          .counted = resources.stage_parameters.counted,

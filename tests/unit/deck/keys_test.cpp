@@ -60,6 +60,7 @@ std::vector<Deck> decks_of_all_kinds() {
       with(minimal_deck, {{"schedule.kind", "polynomial"}, {"schedule.warmup", "1 epoch"}}),
       with(minimal_deck, {{"schedule.kind", "restarts"}, {"schedule.period", "1 epoch"}}),
       with(minimal_deck, {{"schedule.kind", "one-cycle"}}),
+      with(minimal_deck, {{"optimizer.kind", "muon"}}),
       with(minimal_deck, {{"batch.ramp", "[[\"0 epochs\", 64]]"}}),
       with(minimal_deck, {{"schedule.kind", "plateau"}, {"data.validation", "a"}}),
   };

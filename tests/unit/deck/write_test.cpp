@@ -196,6 +196,10 @@ Deck draw(std::mt19937& random) {
   if (rule.has_key("epsilon")) deck.optimizer.epsilon = unit() * 1e-8;
   if (rule.has_key("momentum")) deck.optimizer.momentum = unit() * 0.99;
   if (rule.has_key("nesterov")) deck.optimizer.nesterov = up_to(1);
+  if (rule.has_key("newton_schulz"))
+    deck.optimizer.newton_schulz = up_to(1) ? DType::float32 : DType::bfloat16;
+  if (rule.has_key("scale"))
+    deck.optimizer.scale = up_to(1) ? optim::MatrixScale::adamw : optim::MatrixScale::original;
   for (int i = up_to(3); i > 0; --i) {
     optim::ParameterGroup& group = deck.optimizer.groups.emplace_back();
     group.match = "a\"\\.*" + std::to_string(i);
@@ -203,6 +207,7 @@ Deck draw(std::mt19937& random) {
     if (group.frozen) continue;
     group.rate_ratio = up_to(1) ? 1 : 10 * unit() + 1e-3;
     if (up_to(1)) group.decay = unit();
+    if (rule.rule_of_others != nullptr && up_to(1)) group.rule = rule.rule_of_others;
     if (rule.trust == nullptr) continue;
     group.trust = up_to(1);
     if (group.trust && up_to(1)) group.trust_max = unit() + 1e-3;

@@ -55,6 +55,29 @@ TEST(Resnet, HasTheCifarFormAtItsDepths) {
   }
 }
 
+/// Everything of two and more dimensions but embeddings and heads.
+TEST(Matrices, AreThoseOfHiddenLayers) {
+  const std::set<std::string> tables{"cls_token",  "pos_embed",  "patch_embed.proj.weight",
+                                     "wte.weight", "wpe.weight", "model.embed_tokens.weight"};
+  // Patches and positions of the chain of tokens.
+  const std::set<std::string> of_chain{"blocks.0.weight", "blocks.1.weight"};
+  for (const test::SmallModel& small : test::small_models()) {
+    const Model model(small.options, small.input, small.classes);
+    const int second = model.parameters().find("blocks.1.weight");
+    const bool has_patches =
+        second >= 0 && model.parameters()[{second}].shape.rank() > 1;  // else a norm
+    for (const parallel::ParameterList::Entry& entry : model.parameters().entries()) {
+      const bool is_matrix = entry.spec.shape.rank() > 1 && entry.block < model.block_count() &&
+                             !tables.contains(entry.spec.name) &&
+                             !(has_patches && of_chain.contains(entry.spec.name));
+      EXPECT_EQ(entry.spec.form != parallel::MatrixForm::none, is_matrix) << entry.spec.name;
+    }
+  }
+  const Model gpt(test::small_gpt2(), {3, 6}, 37);
+  EXPECT_EQ(gpt.parameters()[{gpt.parameters().find("h.0.attn.c_attn.weight")}].form,
+            parallel::MatrixForm::in_out);
+}
+
 // Counts of trained elements from timm's results of its vit_*_patch16_224 models.
 TEST(Vit, HasTimmsNumberOfWeights) {
   const struct {

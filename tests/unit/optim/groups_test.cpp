@@ -96,6 +96,25 @@ TEST(Groups, SomethingMustBeTrained) {
   EXPECT_EQ(error_of({{.match = "fc.bias"}, {.match = "*", .frozen = true}}), "");
 }
 
+TEST(Groups, ARuleOfMatricesNeedsOne) {
+  EXPECT_EQ(error_of({{.match = "*.bias", .rule = &rule("muon")}}),
+            "optimizer.groups: group 1 (match = \"*.bias\") has rule = \"muon\", which is for "
+            "matrices of hidden layers, but no such matrix: biases, norms, embeddings and the head "
+            "have rule \"adamw\"; remove rule");
+  EXPECT_EQ(error_of({{.match = "fc.*", .rule = &rule("muon")}}), "");
+  EXPECT_EQ(error_of({{.match = "*.bias", .rule = &rule("sgd")}}), "");
+}
+
+TEST(Groups, OtherWeightsThanMatricesHaveTheRuleThatTheirsNames) {
+  OptimizerOptions options = options_of("muon");
+  options.groups = {{.match = "conv.*", .rule = &rule("sgd")}};
+  const parallel::ParameterList list = small_parameter_list();
+  EXPECT_EQ(&rule_of(options, list[{0}]), &rule("sgd"));
+  EXPECT_EQ(&rule_of(options, list[{1}]), &rule("adamw")) << list[{1}].name;
+  EXPECT_EQ(&rule_of(options, list[{3}]), &rule("muon")) << list[{3}].name;
+  EXPECT_EQ(&rule_of(options, list[{4}]), &rule("adamw")) << list[{4}].name;
+}
+
 TEST(Groups, OperandsOfOneProductAreFrozenTogether) {
   parallel::ParameterList list;
   list.begin_block(0);

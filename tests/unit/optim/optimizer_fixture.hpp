@@ -11,6 +11,7 @@
 
 #include "kernels/reference.hpp"
 #include "support/update_rules.hpp"
+#include "trireme/optim/groups.hpp"
 #include "trireme/optim/optimizer.hpp"
 
 namespace trireme::optim {
@@ -34,7 +35,8 @@ inline parallel::ParameterList small_parameter_list() {
   list.declare({.name = "conv.weight",
                 .shape = {3, 2, 3, 3},
                 .initializer = normal,
-                .inner = parallel::InnerOrder::channels_last});
+                .inner = parallel::InnerOrder::channels_last,
+                .form = parallel::MatrixForm::out_in});
   list.declare({.name = "bn.weight",
                 .shape = {3},
                 .initializer = {.value = 1},
@@ -49,7 +51,10 @@ inline parallel::ParameterList small_parameter_list() {
                 .trust = false,
                 .compute_copy = false});
   list.begin_block(1);
-  list.declare({.name = "fc.weight", .shape = {7, 5}, .initializer = normal});
+  list.declare({.name = "fc.weight",
+                .shape = {7, 5},
+                .initializer = normal,
+                .form = parallel::MatrixForm::out_in});
   list.declare({.name = "fc.bias",
                 .shape = {7},
                 .initializer = {.value = 0.1},
@@ -81,7 +86,7 @@ struct OptimizerFixture {
         library(device, "library", 1 << 16),
         context(test::test_stream(fixture_options.kind), workspace, library,
                 ops::target_of(fixture_options.target)),
-        list(small_parameter_list()),
+        list(prepared_list(options)),
         layout(list, 1 << 20, fixture_options.compute),
         store(list, layout,
               {parallel::ShardKind::none, {}, nullptr, fixture_options.offloaded ? 20 : 0},
@@ -91,6 +96,12 @@ struct OptimizerFixture {
                   {state, fixture_options.offloaded ? &host : nullptr, fixture_options.target},
                   fixture_options.scaling) {
     store.initialize(context, 7);
+  }
+
+  static parallel::ParameterList prepared_list(const OptimizerOptions& options) {
+    parallel::ParameterList list = small_parameter_list();
+    prepare(options, list);
+    return list;
   }
 
   /// Returns the gradient of an element, the same for every fixture: a function of step, tensor and

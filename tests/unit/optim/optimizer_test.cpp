@@ -64,16 +64,17 @@ struct ReferenceOptimizer {
       for (double& g : gradients[t]) g *= clip;
       const double decay = spec.decay || options.decay_all ? options.weight_decay : 0;
       const ParameterGroup* group = group_of(options.groups, spec);
-      const RuleOptions& rule = rule_of(options, spec);
-      test::case_of(*rule.rule)
-          .update(rule, state[t], gradients[t],
+      test::case_of(rule_of(options, spec))
+          .update(options, state[t], gradients[t],
                   {.rate = rate * (group != nullptr ? group->rate_ratio : 1),
                    .decay = group != nullptr ? group->decay.value_or(decay) : decay,
                    .trusts = spec.trust && (group == nullptr || group->trust),
                    .max_trust = group != nullptr && group->trust_max
                                     ? *group->trust_max
                                     : std::numeric_limits<double>::infinity(),
-                   .updates = updates});
+                   .updates = updates,
+                   .out = static_cast<std::size_t>(spec.rows()),
+                   .in = static_cast<std::size_t>(spec.row_elements())});
     }
     return total;
   }
@@ -113,14 +114,20 @@ TEST(Optimizer, EveryRuleFollowsItsFormula) {
   }
 }
 
-TEST(Optimizer, NesterovFollowsItsRule) {
+TEST(Optimizer, TheOtherFormOfMomentumFollowsItsRule) {
   for (const UpdateRule* used : rules()) {
     if (!used->has_key("nesterov")) continue;
     SCOPED_TRACE(used->word);
     OptimizerOptions options = options_of(*used);
-    options.nesterov = true;
+    options.nesterov = !options.nesterov;
     expect_agrees(options);
   }
+}
+
+TEST(Optimizer, TheOriginalScaleOfMuonFollowsItsFormula) {
+  OptimizerOptions options = options_of("muon");
+  options.scale = MatrixScale::original;
+  expect_agrees(options);
 }
 
 TEST(Optimizer, GroupsLimitTrustRatios) {
@@ -229,11 +236,7 @@ TEST(Optimizer, AGroupMayHaveARuleOfItsOwn) {
       OptimizerOptions options = options_of(*own);
       options.clip_value = 0.2;
       options.clip_norm = 0.5;
-      RuleOptions of_group = options_of(*other);
-      of_group.momentum = 0.6;
-      of_group.beta1 = 0.7;
-      of_group.beta2 = 0.95;
-      options.groups = {{.match = "fc.weight", .rate_ratio = 0.5, .rule = of_group}};
+      options.groups = {{.match = "fc.weight", .rate_ratio = 0.5, .rule = other}};
       expect_agrees(options);
       options.groups.front().match = "conv.*";
       expect_agrees(options);

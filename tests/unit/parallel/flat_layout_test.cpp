@@ -5,7 +5,10 @@
 // working weights.
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -142,7 +145,8 @@ TEST(FlatLayout, RowsFillTheTensors) {
 
 TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
   const FlatLayout layout(blocks_of_odd_sizes(), 4000, DType::float32);
-  for (const FlatLayout::Bucket& bucket : layout.buckets()) {
+  for (std::size_t index = 0; index < layout.buckets().size(); ++index) {
+    const FlatLayout::Bucket& bucket = layout.buckets()[index];
     std::vector<std::int64_t> cuts{bucket.begin, bucket.end};
     for (const ops::FlatRow& row : make_rows(layout.runs())) {
       if (bucket.begin <= row.offset && row.offset < bucket.end) cuts.push_back(row.offset);
@@ -152,7 +156,7 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
     for (std::size_t i = 1; i < cuts.size(); ++i)
       largest = std::max(largest, cuts[i] - cuts[i - 1]);
     for (const int shards : {1, 2, 3, 8, 64}) {
-      const std::vector<std::int64_t> bounds = layout.shard_bounds(bucket, shards);
+      const std::vector<std::int64_t> bounds = layout.shard_bounds(shards)[index];
       ASSERT_EQ(bounds.size(), static_cast<std::size_t>(shards) + 1);
       EXPECT_EQ(bounds.front(), bucket.begin);
       EXPECT_EQ(bounds.back(), bucket.end);
@@ -160,6 +164,68 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
         EXPECT_LE(bounds[i - 1], bounds[i]);
         EXPECT_TRUE(std::binary_search(cuts.begin(), cuts.end(), bounds[i]));
         EXPECT_LE(bounds[i] - bounds[i - 1], (bucket.end - bucket.begin) / shards + 1 + largest);
+      }
+    }
+  }
+}
+
+/// A table whose rows the tensor group cannot divide, and blocks of three matrices that stay whole.
+ParameterList make_whole_matrices(int tensor_rank, int tensor_size) {
+  using Along = Split::Along;
+  ParameterList list(tensor_rank, tensor_size);
+  list.begin_block(0);
+  list.declare({.name = "table", .shape = {101, 16}, .split = {Along::rows}});
+  for (int block = 1; block <= 12; ++block) {
+    list.begin_block(block);
+    for (const auto& [name, rows] : {std::pair("a", 48), {"b", 16}, {"c", 64}}) {
+      list.declare({.name = std::to_string(block) + name,
+                    .shape = {rows, 16},
+                    .split = {Along::rows},
+                    .atom = Atom::tensor});
+    }
+  }
+  return list;
+}
+
+/// Returns the owner of each whole tensor.
+std::vector<std::size_t> owners_of(const ParameterList& list, const FlatLayout& layout,
+                                   int shards) {
+  const std::vector<std::vector<std::int64_t>> bounds = layout.shard_bounds(shards);
+  std::vector<std::size_t> owners;
+  for (const RowRun& run : layout.runs()) {
+    if (list[{run.tensor}].atom != Atom::tensor) continue;
+    const auto& cuts = bounds[static_cast<std::size_t>(layout.tensor({run.tensor}).bucket)];
+    owners.push_back(static_cast<std::size_t>(
+        std::upper_bound(cuts.begin(), cuts.end(), run.offset) - cuts.begin() - 1));
+  }
+  return owners;
+}
+
+TEST(FlatLayout, WholeTensorsAreSpreadOverTheShards) {
+  const ParameterList list = make_whole_matrices(0, 1);
+  const FlatLayout layout(list, 1, DType::float32);  // a bucket for each block
+  for (const int shards : {2, 5, 12, 36, 64}) {
+    std::map<std::size_t, std::int64_t> elements;
+    const std::vector<std::size_t> owners = owners_of(list, layout, shards);
+    auto owner = owners.begin();
+    for (const RowRun& run : layout.runs())
+      if (list[{run.tensor}].atom == Atom::tensor) elements[*owner++] += run.row_elements;
+    const std::int64_t all = 12 * (48 + 16 + 64) * 16, largest = 64 * 16;
+    for (const auto& [shard, count] : elements)
+      EXPECT_LE(count, all / shards + largest) << shards << " shards";
+  }
+}
+
+TEST(FlatLayout, AWholeTensorHasOneOwnerOnAllRanksOfATensorGroup) {
+  for (const int size : {2, 4}) {
+    for (const int bytes : {1, 20'000}) {
+      for (const int shards : {2, 3, 7, 16}) {
+        std::set<std::vector<std::size_t>> found;
+        for (int rank = 0; rank < size; ++rank) {
+          const ParameterList list = make_whole_matrices(rank, size);
+          found.insert(owners_of(list, FlatLayout(list, bytes, DType::float32), shards));
+        }
+        EXPECT_EQ(found.size(), 1U) << size << " ranks, " << shards << " shards";
       }
     }
   }
@@ -297,10 +363,11 @@ TEST(FlatLayout, ProductsOnCudaReadTheirBiasesInComputePrecision) {
 TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
   for (const ParameterList& list : {blocks_of_odd_sizes(), make_tied_list()}) {
     const FlatLayout layout(list, 700, DType::bfloat16);
-    for (const FlatLayout::Bucket& bucket : layout.buckets()) {
+    for (std::size_t index = 0; index < layout.buckets().size(); ++index) {
+      const FlatLayout::Bucket& bucket = layout.buckets()[index];
       for (const int shards : {1, 2, 3, 8, 64}) {
-        const std::vector<std::int64_t> bounds = layout.shard_bounds(bucket, shards),
-                                        bytes = layout.working_bounds(bucket, shards);
+        const std::vector<std::int64_t> bounds = layout.shard_bounds(shards)[index],
+                                        bytes = layout.working_bounds(bucket, bounds);
         ASSERT_EQ(bytes.size(), bounds.size());
         EXPECT_EQ(bytes.front(), bucket.working_begin);
         EXPECT_EQ(bytes.back(), bucket.working_end);

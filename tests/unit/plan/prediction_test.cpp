@@ -136,6 +136,37 @@ TEST(Prediction, ARingSendsTwiceTheGradientsButForOnePart) {
   EXPECT_DOUBLE_EQ(sent, 2.0 * static_cast<double>(gradients) * 3 / 4);
 }
 
+/// The work of matrices is no work of the model; sharding divides it over the replicas.
+TEST(Prediction, CountsTheWorkOfAnUpdateOnMatrices) {
+  const Machine machine = read_machine("h100");
+  const auto predicted = [&](const char* rule, parallel::ShardKind shard) {
+    train::ReplicaOptions options = test::small_gpt(3);
+    options.optimizer.rule = &optim::rule(rule);
+    options.shard = shard;
+    options.global = 4 * options.micro;
+    options.accumulation = 1;
+    return predict(options, layout_of(options, 4), DeviceKind::cpu, machine);
+  };
+  using parallel::ShardKind;
+  const Prediction plain = predicted("adamw", ShardKind::none),
+                   repeated = predicted("muon", ShardKind::none),
+                   divided = predicted("muon", ShardKind::optimizer);
+  EXPECT_DOUBLE_EQ(repeated.model_flops, plain.model_flops);
+  EXPECT_EQ(plain.matrix_flops, 0);
+  EXPECT_TRUE(repeated.repeats_matrices);
+  EXPECT_FALSE(divided.repeats_matrices);
+  EXPECT_DOUBLE_EQ(repeated.matrix_flops, 4 * divided.matrix_flops);
+  EXPECT_DOUBLE_EQ(repeated.matrix_flops, 4 * repeated.busiest_matrix_flops);
+  EXPECT_GE(divided.busiest_matrix_flops, divided.matrix_flops / 4);
+  EXPECT_LT(divided.busiest_matrix_flops, divided.matrix_flops / 2);
+  for (const Prediction& run : {repeated, divided})
+    EXPECT_NEAR(run.executed_flops - plain.executed_flops, run.matrix_flops,
+                1e-9 * run.executed_flops);
+  // The recorded rank is the busiest one.
+  EXPECT_NEAR(divided.steps().front()->flops() * 4 - plain.executed_flops,
+              4 * divided.busiest_matrix_flops, 1e-9 * plain.executed_flops);
+}
+
 TEST(Prediction, ACheckpointHasWeightsStatisticsAndSlots) {
   const Machine machine = read_machine("h100");
   train::ReplicaOptions options = options_for(1);

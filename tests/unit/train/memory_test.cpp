@@ -69,6 +69,18 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   expect_exact(options);
 }
 
+TEST(MemoryPlan, IsExactForMatricesThatAnUpdateOrthogonalizes) {
+  for (const DType type : {DType::float32, DType::bfloat16}) {
+    ReplicaOptions options = test::small_gpt();
+    options.optimizer.rule = &optim::rule("muon");
+    options.optimizer.newton_schulz = type;
+    // A short sequence, so that the matrices need most of the workspace.
+    options.model.as<model::TransformerOptions>().context = 2;
+    options.micro = options.accumulation = options.global = 1;
+    expect_exact(options);
+  }
+}
+
 bool uses_winograd_for_64_tiles() {
   return ops::cpu::is_winograd_wide() && omp_get_max_threads() <= 64 / 8;  // tiles for each thread
 }

@@ -21,7 +21,7 @@ ReplicaOptions two_rules(const char* own, const char* other) {
   ReplicaOptions options = test::small_gpt();
   options.optimizer = test::options_of(own);
   options.optimizer.ema = 0.9;
-  options.optimizer.groups = {{.match = "h.*.weight", .rule = test::options_of(other)}};
+  options.optimizer.groups = {{.match = "h.*.weight", .rule = &optim::rule(other)}};
   return options;
 }
 

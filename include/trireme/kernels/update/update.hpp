@@ -47,7 +47,7 @@ struct TensorRates {
   /// learning rate. Running statistics: their momentum (0.1)
   float rate = 0;
   float weight_decay = 0;
-  /// the factor that a rule computes from norms of the whole tensor
+  /// the factor that a rule computes from norms of the whole tensor, or from its extents
   float trust_ratio = 1;
   /// index of the rule in DecideStepArgs::rules, or statistic_rule
   std::int32_t rule = 0;
@@ -121,6 +121,13 @@ UpdateKernel lamb_direction;
 /// Second pass of LAMB: weight -= rate * trust_ratio * gradient. Ignores clipping and
 /// gradient_factor, which the direction includes.
 UpdateKernel update_lamb;
+
+/// First pass of Muon: gradient = the average of the gradients, or with Nesterov's form a point
+/// between it and the gradient (running statistics unchanged); slots: the average.
+UpdateKernel muon_direction;
+/// Second pass of Muon: weight decay, then weight -= rate * trust_ratio * gradient. Ignores
+/// clipping and gradient_factor, as update_lamb.
+UpdateKernel update_muon;
 
 /// Exponential moving average: slots[0] += take * (weight - slots[0]) in all chunks, running
 /// statistics included. Does not read gradient, slots[1] and rates.

@@ -50,4 +50,18 @@ struct StageParameters {
   std::vector<char> counted;  ///< By tensor of `list`: 1 if is_counted().
 };
 
+/// The work of rules on whole matrices in a step (optim::UpdateRule::direction_of_matrix), and the
+/// balance of sharded state where sharding keeps matrices whole.
+struct MatrixWork {
+  double flops = 0;          ///< of all data ranks of a stage, for one tensor rank
+  double busiest_flops = 0;  ///< of the data rank that has most
+  int busiest_rank = 0;      ///< that data rank
+  int fullest_rank = 0;      ///< the data rank that owns most elements
+};
+
+/// Computes the work on matrices in a stage without a replica. All ranks are 0 if nothing is
+/// sharded.
+MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape& shape, int stage,
+                       DeviceKind target);
+
 }  // namespace trireme::train
