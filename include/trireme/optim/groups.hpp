@@ -22,8 +22,8 @@ const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups,
 bool is_frozen(const std::vector<ParameterGroup>& groups, const parallel::ParameterSpec& spec);
 
 /// Throws InputError about optimizer.groups if a group has no weight of the model, or no matrix for
-/// a rule that needs one, if all weights are frozen, or if only a part of the tensors that one
-/// matrix product reads is frozen. `model`: the parameters of the whole model.
+/// a rule that needs one. The same if all weights are frozen, or only a part of the tensors that
+/// one matrix product reads. `model`: the parameters of the whole model.
 void validate_groups(const std::vector<ParameterGroup>& groups,
                      const parallel::ParameterList& model);
 /// Describes the groups for the log: "fc.*": 2 tensors, 325 weights, rate x 10; one after the
