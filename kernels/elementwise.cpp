@@ -62,7 +62,7 @@ struct AddScaled {
 
 struct WeightedSum {
   float a, b;
-  KOKKOS_FUNCTION float operator()(float x, float sum) const { return a * x + b * sum; }
+  KOKKOS_FUNCTION float operator()(float x, float z) const { return a * x + b * z; }
 };
 
 struct ScaleAndAdd {
@@ -315,9 +315,9 @@ void scaled_copy(const Stream& stream, std::int64_t count, const float* x, float
 
 template <class T>
 void weighted_sum(const Stream& stream, std::int64_t count, float a, const T* x, float b,
-                  const float* sum, T* y) {
+                  const float* z, T* y) {
   for_each_element(stream, weighted_sum_label, count, WeightedSum{a, b}, std::tuple(y),
-                   std::tuple(x, sum));
+                   std::tuple(x, z));
 }
 template void weighted_sum(const Stream&, std::int64_t, float, const float*, float, const float*,
                            float*);

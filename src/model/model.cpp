@@ -83,12 +83,8 @@ Model::Model(const ModelOptions& options, const Shape& input, std::int64_t class
 void Model::declare(parallel::ParameterList& list, int begin, int end) const {
   TRIREME_EXPECT(0 <= begin && begin <= end && end <= block_count() + 1);
   for (int i = begin; i < end; ++i) {
-    list.begin_block(i);
-    const std::size_t before = list.entries().size();
+    list.begin_block(i, i == block_count());
     i < block_count() ? block(i).declare(list) : head_->declare(list);
-    if (i < block_count()) continue;
-    for (std::size_t index = before; index < list.entries().size(); ++index)
-      list.clear_form({static_cast<std::int32_t>(index)});
   }
 }
 

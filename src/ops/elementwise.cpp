@@ -97,14 +97,14 @@ void copy(Context& context, const Tensor& x, const Tensor& y) {
   kernels::copy(context.stream(), x.bytes(), x.data, y.data);
 }
 
-void weighted_sum(Context& context, float a, const Tensor& x, float b, const Tensor& sum,
+void weighted_sum(Context& context, float a, const Tensor& x, float b, const Tensor& z,
                   const Tensor& y) {
   expect_alike(x, y);
-  TRIREME_EXPECT(x.dtype != DType::float16 && sum.dtype == DType::float32 &&
-                 sum.elements() == x.elements());
-  if (context.counts_only("weighted_sum", x.bytes() + sum.bytes() + y.bytes())) return;
+  TRIREME_EXPECT(x.dtype != DType::float16 && z.dtype == DType::float32 &&
+                 z.elements() == x.elements());
+  if (context.counts_only("weighted_sum", x.bytes() + z.bytes() + y.bytes())) return;
   const auto add = [&]<class T>(const T* from, T* to) {
-    kernels::weighted_sum(context.stream(), x.elements(), a, from, b, sum.as<float>(), to);
+    kernels::weighted_sum(context.stream(), x.elements(), a, from, b, z.as<float>(), to);
   };
   x.dtype == DType::float32 ? add(x.as<float>(), y.as<float>())
                             : add(x.as<BFloat16>(), y.as<BFloat16>());

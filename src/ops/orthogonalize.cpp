@@ -33,11 +33,6 @@ void normalize(Context& context, const Tensor& matrix, const Tensor& y) {
   y.dtype == DType::float32 ? divide(y.as<float>()) : divide(y.as<BFloat16>());
 }
 
-void transpose_matrix(Context& context, const Tensor& x, const Tensor& y) {
-  transpose(context, x.reshaped({1, x.shape[0], x.shape[1]}),
-            y.reshaped({1, y.shape[0], y.shape[1]}));
-}
-
 /// Enqueues the steps on x [rows, columns] with rows <= columns.
 void iterate(Context& context, const Tensor& x) {
   const std::int64_t rows = x.shape[0], columns = x.shape[1];
@@ -88,9 +83,9 @@ void orthogonalize(Context& context, const Tensor& matrix, DType dtype) {
     iterate(context, x);
   } else {
     const Tensor wide = context.workspace().allocate(dtype, {columns, rows});
-    transpose_matrix(context, x, wide);
+    transpose(context, x, wide);
     iterate(context, wide);
-    transpose_matrix(context, wide, x);
+    transpose(context, wide, x);
   }
   cast(context, x, matrix);
 }

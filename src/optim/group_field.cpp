@@ -65,9 +65,10 @@ void visit_group(Visitor& v, ParameterGroup& group, const UpdateRule& rule) {
       rule_words([](const UpdateRule& some) { return some.trust != nullptr; }, "\"");
   static const std::string with_matrices =
       "optimizer.kind = " +
-      rule_words([](const UpdateRule& some) { return some.rule_of_others != nullptr; }, "\"");
+      rule_words([](const UpdateRule& some) { return some.scope == RuleScope::matrix; }, "\"");
   const AppliesTo mixed =
-      group.frozen ? trained : AppliesTo{rule.rule_of_others != nullptr, with_matrices.c_str(), ""};
+      group.frozen ? trained
+                   : AppliesTo{rule.scope == RuleScope::matrix, with_matrices.c_str(), ""};
   v.field({"rule", "Selects the rule.", mixed}, rule_of_group(group.rule));
   const AppliesTo trusted =
       group.frozen ? trained : AppliesTo{rule.trust != nullptr, with_ratios.c_str(), ""};

@@ -73,11 +73,22 @@ bool is_frozen(const std::vector<ParameterGroup>& groups, const parallel::Parame
   return group != nullptr && group->frozen;
 }
 
-void validate_groups(const std::vector<ParameterGroup>& groups, const ParameterList& model) {
-  if (groups.empty()) return;
+void validate_groups(const OptimizerOptions& options, const ParameterList& model) {
+  const std::vector<ParameterGroup>& groups = options.groups;
   std::vector<const ParameterList::Entry*> weights;
   for (const ParameterList::Entry& entry : model.entries())
     if (entry.spec.role == parallel::Role::weight) weights.push_back(&entry);
+  const auto has_own_rule = [&](const ParameterList::Entry* entry) {
+    return !is_frozen(groups, entry->spec) && &rule_of(options, entry->spec) == options.rule;
+  };
+  if (options.rule->scope == RuleScope::matrix && !weights.empty())
+    validate(std::ranges::any_of(weights, has_own_rule),
+             "optimizer.kind = \"{}\" is for matrices of hidden layers, but {}; use kind = \"{}\"",
+             options.rule->word,
+             groups.empty() ? "the model has none"
+                            : "the groups freeze all of them or give them another rule",
+             options.rule->rule_of_others->word);
+  if (groups.empty()) return;
   // 1. Every group has weights.
   for (std::size_t index = 0; index < groups.size(); ++index) {
     const auto matching =
@@ -99,13 +110,13 @@ void validate_groups(const std::vector<ParameterGroup>& groups, const ParameterL
   // 2. A rule of matrices has some.
   for (std::size_t index = 0; index < groups.size(); ++index) {
     const UpdateRule* rule = groups[index].rule;
-    if (rule == nullptr || rule->rule_of_others == nullptr) continue;
-    const auto is_its_matrix = [&](const ParameterList::Entry* entry) {
-      return group_of(groups, entry->spec) == &groups[index] &&
-             entry->spec.form != parallel::MatrixForm::none;
-    };
+    if (rule == nullptr || rule->scope != RuleScope::matrix) continue;
     validate(
-        std::ranges::any_of(weights, is_its_matrix),
+        std::ranges::any_of(weights,
+                            [&](const ParameterList::Entry* entry) {
+                              return group_of(groups, entry->spec) == &groups[index] &&
+                                     &rule_of(options, entry->spec) == rule;
+                            }),
         "optimizer.groups: {} has rule = \"{}\", which is for matrices of hidden layers, but no "
         "such matrix: biases, norms, embeddings and the head have rule \"{}\"; remove rule",
         described(groups, index), rule->word, rule->rule_of_others->word);
@@ -153,11 +164,40 @@ std::string describe_groups(const std::vector<ParameterGroup>& groups, const Par
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
+std::vector<const UpdateRule*> rules_of(const OptimizerOptions& options) {
+  std::vector<const UpdateRule*> rules;
+  const auto add = [&](const UpdateRule* rule) {
+    for (; rule != nullptr; rule = rule->rule_of_others)
+      if (std::ranges::find(rules, rule) == rules.end()) rules.push_back(rule);
+  };
+  add(options.rule);
+  for (const ParameterGroup& group : options.groups) add(group.rule);
+  return rules;
+}
+
+std::string describe_rules(const OptimizerOptions& options, const ParameterList& model) {
+  const std::vector<const UpdateRule*> rules = rules_of(options);
+  std::vector<std::string> texts;
+  for (const UpdateRule* rule : rules) {
+    std::int64_t tensors = 0, weights = 0;
+    for (const ParameterList::Entry& entry : model.entries()) {
+      if (entry.spec.role == parallel::Role::statistic || is_frozen(options.groups, entry.spec) ||
+          &rule_of(options, entry.spec) != rule)
+        continue;
+      ++tensors;
+      weights += entry.spec.shape.elements();
+    }
+    texts.push_back(fmt::format("{}: {}, {}", rule->word, counted(tensors, "tensor", "tensors"),
+                                counted(weights, "weight", "weights")));
+  }
+  return rules.size() < 2 ? "" : fmt::format("{}", fmt::join(texts, "; "));
+}
+
 const UpdateRule& rule_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec) {
   const ParameterGroup* group = group_of(options.groups, spec);
   const UpdateRule& rule =
       group != nullptr && group->rule != nullptr ? *group->rule : *options.rule;
-  const bool is_other = rule.rule_of_others != nullptr && spec.form == parallel::MatrixForm::none;
+  const bool is_other = rule.scope == RuleScope::matrix && spec.form == parallel::MatrixForm::none;
   return is_other ? *rule.rule_of_others : rule;
 }
 

@@ -30,30 +30,40 @@ struct RuleKeyTexts {
   std::string meaning, condition;
 };
 
+/// Returns what a rule has of its own about a key, for the end of its meaning.
+std::string remarks_on(std::string_view key) {
+  std::string text;
+  for (const UpdateRule* rule : rules()) {
+    if (!rule->has_key(key)) continue;
+    if (key == "momentum" && rule->default_momentum != RuleOptions().momentum)
+      text += fmt::format("; default for {}: {}", rule->word, rule->default_momentum);
+    if (key == "nesterov" && rule->default_nesterov)
+      text += fmt::format("; default for {}: true", rule->word);
+    if (rule->rule_of_others != nullptr && rule->rule_of_others->has_key(key))
+      text += fmt::format("; with {} that of its {}", rule->word, rule->rule_of_others->word);
+  }
+  return text;
+}
+
 /// Returns the texts of all such keys.
 const std::map<std::string, RuleKeyTexts>& rule_key_texts() {
   static const std::map<std::string, RuleKeyTexts> all = [] {
     std::map<std::string, RuleKeyTexts> texts;
     for (const auto& [name, meaning] : std::initializer_list<std::pair<const char*, const char*>>{
-             {"momentum", "sets the momentum, from 0 to below 1; default for muon: 0.95."},
-             {"nesterov", "uses Nesterov's form of momentum; default for muon: true."},
+             {"momentum", "sets the momentum, from 0 to below 1"},
+             {"nesterov", "uses Nesterov's form of momentum"},
              {"newton_schulz",
-              "selects the type of the products that orthogonalize a matrix: bfloat16 or float32."},
+              "selects the type of the products that orthogonalize a matrix: bfloat16 or float32"},
              {"scale",
-              "selects the factor of a matrix's rate: adamw (0.2 root of the larger extent) or "
-              "original (root of out / in, at least 1)."},
-             {"trust_coefficient", "sets the factor of the trust ratio of each tensor."},
-             {"beta1",
-              "sets the decay of the gradient's running mean, from 0 to below 1; with muon that of "
-              "its adamw."},
-             {"beta2",
-              "sets the decay of the squared gradient's running mean, from 0 to below 1; with muon "
-              "that of its adamw."},
-             {"epsilon",
-              "sets the number that is added to the denominator of an update; with muon that of "
-              "its adamw."}})
-      texts[name] = {fmt::format("{}: {}", rule_words(name, "", ", "), meaning),
-                     "kind = " + rule_words(name, "\"")};
+              "selects the factor of a matrix's rate: adamw, 0.2 sqrt(max(out, in)), or original, "
+              "sqrt(max(1, out / in))"},
+             {"trust_coefficient", "sets the factor of the trust ratio of each tensor"},
+             {"beta1", "sets the decay of the gradient's running mean, from 0 to below 1"},
+             {"beta2", "sets the decay of the squared gradient's running mean, from 0 to below 1"},
+             {"epsilon", "sets the number that is added to the denominator of an update"}})
+      texts[name] = {
+          fmt::format("{}: {}{}.", rule_words(name, "", ", "), meaning, remarks_on(name)),
+          "kind = " + rule_words(name, "\"")};
     return texts;
   }();
   return all;
@@ -316,15 +326,17 @@ void check_momentum(const ScheduleOptions& schedule, const OptimizerOptions& opt
              !reader.any_wrong({"optimizer.momentum", "optimizer.nesterov"})) {
     reader.add_mistake(
         "optimizer.nesterov",
-        "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
+        fmt::format(
+            "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = {}",
+            optimizer.rule->default_momentum));
   }
 }
 
 }  // namespace
 
 void fill_in_defaults(OptimizerOptions& optimizer, const Reader& reader) {
-  if (!reader.is_set("optimizer.momentum")) optimizer.momentum = optimizer.rule->momentum;
-  if (!reader.is_set("optimizer.nesterov")) optimizer.nesterov = optimizer.rule->nesterov;
+  if (!reader.is_set("optimizer.momentum")) optimizer.momentum = optimizer.rule->default_momentum;
+  if (!reader.is_set("optimizer.nesterov")) optimizer.nesterov = optimizer.rule->default_nesterov;
 }
 
 void check_keys(const ScheduleOptions& schedule, const OptimizerOptions& optimizer,

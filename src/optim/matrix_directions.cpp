@@ -65,17 +65,13 @@ void MatrixDirections::replace_split(ops::Context& context, const Matrix& matrix
                                                     {matrix.bounds.back() / row_bytes, width}),
                own =
                    whole.rows(matrix.bounds[rank] / row_bytes, matrix.bounds[rank + 1] / row_bytes);
-  const auto turn = [&](const Tensor& from, const Tensor& to) {
-    ops::transpose(context, from.reshaped({1, from.shape[0], from.shape[1]}),
-                   to.reshaped({1, to.shape[0], to.shape[1]}));
-  };
-  matrix.split_columns ? turn(part, own) : ops::copy(context, part, own);
+  matrix.split_columns ? ops::transpose(context, part, own) : ops::copy(context, part, own);
   // 2. The parts of the other ranks.
   engine_->wait(engine_->all_gather(tensor_, static_cast<std::byte*>(whole.data), matrix.bounds,
                                     "trireme/optim/gather_matrix"));
   // 3. The same on every rank.
   matrix.rule->direction_of_matrix(context, options_, whole);
-  matrix.split_columns ? turn(own, part) : ops::copy(context, own, part);
+  matrix.split_columns ? ops::transpose(context, own, part) : ops::copy(context, own, part);
 }
 
 }  // namespace trireme::optim

@@ -115,22 +115,16 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   if (options.ema > 0) ema_.emplace(store.owned(), state);
 }
 
-/// Lists the rules: the optimizer's own, and others that weights of this rank have.
 void Optimizer::find_rules() {
-  rules_.push_back({options_.rule, {}, {}});
-  for (const parallel::ParameterList::Entry& entry : store_.list().entries()) {
-    if (entry.spec.role == parallel::Role::statistic || entry.spec.frozen) continue;
-    const UpdateRule* rule = &rule_of(options_, entry.spec);
-    if (std::ranges::find(rules_, rule, &RuleUse::rule) == rules_.end())
-      rules_.push_back({rule, {}, {}});
-  }
+  for (const UpdateRule* rule : rules_of(options_)) rules_.push_back({rule, {}, {}});
   ensure(rules_.size() <= kernels::max_rules, "{} different rules in one optimizer; at most {}",
          rules_.size(), kernels::max_rules);
 }
 
 std::size_t Optimizer::rule_index(const parallel::ParameterSpec& spec) const {
   const auto found = std::ranges::find(rules_, &rule_of(options_, spec), &RuleUse::rule);
-  return found == rules_.end() ? 0 : static_cast<std::size_t>(found - rules_.begin());
+  TRIREME_EXPECT(found != rules_.end());
+  return static_cast<std::size_t>(found - rules_.begin());
 }
 
 std::size_t Optimizer::slot_count(const UpdateRule& rule) const {

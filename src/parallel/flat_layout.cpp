@@ -8,8 +8,9 @@
 // 3. Within each bucket, move statistics behind weights.
 // 4. Assign offsets, with gaps for alignment, and list the runs of rows.
 //
-// Called once per run by train's replica (and on meta by plan); pure arithmetic, alike on all
-// ranks.
+// Called once per run by train's replica (and on meta by plan); pure arithmetic. All data ranks get
+// the same result. The ranks of a tensor group get the same buckets, and cuts between the same
+// whole tensors, because both follow from extents of an even division (even_elements).
 
 #include "trireme/parallel/flat_layout.hpp"
 
@@ -50,7 +51,7 @@ std::int64_t even_elements(const ParameterList& list, const ParameterList::Entry
              : std::max<std::int64_t>(1, entry.spec.shape.elements() / list.tensor_size());
 }
 
-/// Returns the level to which `elements` more fill the loads, as water would.
+/// Returns the level L with sum(max(0, L - load)) = elements, rounded down.
 std::int64_t fill_level(std::vector<std::int64_t> loads, std::int64_t elements) {
   std::ranges::sort(loads);
   std::int64_t below = elements;  // of the level, times the number of shards that it covers
@@ -130,11 +131,11 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
                       : DType::float32;
     tensor.block = entry.block;
     const bool whole = entry.spec.atom == Atom::tensor;
-    const std::int64_t rows = whole ? 1 : entry.partition.rows();
+    const std::int64_t rows = entry.partition.rows();
     has_whole_tensors_ = has_whole_tensors_ || whole;
     if (tensor.elements > 0) {
       row_runs_.push_back(
-          {elements_, tensor.elements / rows, rows, static_cast<std::int32_t>(order[at])});
+          {elements_, tensor.elements / rows, rows, static_cast<std::int32_t>(order[at]), whole});
       even_runs_.push_back({even_position, even_elements(list, entry)});
     }
     elements_ += tensor.elements;
@@ -186,32 +187,38 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
   }
 }
 
-/// Returns the row boundary closest to a position.
+/// Returns the row boundary closest to a position. A tensor group's ranks may have different
+/// numbers of rows of one tensor, so inside of it `even` is the position itself, for all of them.
 FlatLayout::Cut FlatLayout::closest_cut(const Bucket& bucket, std::int64_t even_position) const {
   const auto first = first_run_from(row_runs_, bucket.begin) - row_runs_.begin(),
              last = first_run_from(row_runs_, bucket.end) - row_runs_.begin();
-  const auto cut_at = [&](std::ptrdiff_t number, std::int64_t row) -> Cut {
-    if (number == last) return {bucket.end, bucket.even_end};
-    const RowRun& run = row_runs_[static_cast<std::size_t>(number)];
-    return {run.begin_of(row),
-            even_runs_[static_cast<std::size_t>(number)].begin_of(row, run.rows)};
-  };
   const auto next =
       std::lower_bound(
           even_runs_.begin() + first, even_runs_.begin() + last, even_position,
           [](const EvenRun& run, std::int64_t position) { return run.begin < position; }) -
       even_runs_.begin();
   // `above` is at the position or behind it, `below` in front.
-  Cut above = cut_at(next, 0);
+  const Cut above = next == last ? Cut{bucket.end, bucket.even_end}
+                                 : Cut{row_runs_[static_cast<std::size_t>(next)].offset,
+                                       even_runs_[static_cast<std::size_t>(next)].begin};
   if (next == first) return above;
+  const RowRun& run = row_runs_[static_cast<std::size_t>(next - 1)];
   const EvenRun& even = even_runs_[static_cast<std::size_t>(next - 1)];
-  const std::int64_t rows = row_runs_[static_cast<std::size_t>(next - 1)].rows,
-                     row =
-                         std::min(rows, ((even_position - even.begin) * rows + even.elements - 1) /
-                                            even.elements);
-  if (row < rows) above = cut_at(next - 1, row);
-  const Cut below = cut_at(next - 1, row - 1);
-  return above.even - even_position <= even_position - below.even ? above : below;
+  const auto closer = [&](const Cut& behind, const Cut& before) {
+    return behind.even - even_position <= even_position - before.even ? behind : before;
+  };
+  if (run.whole) return closer(above, {run.offset, even.begin});
+  const auto row_cut = [&](std::int64_t row) {
+    return Cut{run.begin_of(row), even.begin + row * even.elements / run.rows};
+  };
+  const std::int64_t row = std::min(
+      run.rows, ((even_position - even.begin) * run.rows + even.elements - 1) / even.elements);
+  return {closer(row < run.rows ? row_cut(row) : above, row_cut(row - 1)).offset, even_position};
+}
+
+std::size_t FlatLayout::owner_of(const std::vector<std::int64_t>& bounds, const RowRun& run) {
+  return static_cast<std::size_t>(std::upper_bound(bounds.begin(), bounds.end() - 1, run.offset) -
+                                  bounds.begin() - 1);
 }
 
 std::vector<std::vector<std::int64_t>> FlatLayout::shard_bounds(int shards) const {
@@ -220,7 +227,8 @@ std::vector<std::vector<std::int64_t>> FlatLayout::shard_bounds(int shards) cons
   std::vector<std::int64_t> loads(static_cast<std::size_t>(shards));  // elements so far
   for (const Bucket& bucket : buckets_) {
     const std::int64_t elements = bucket.even_end - bucket.even_begin;
-    const bool levels = has_whole_tensors_ && !bucket.frozen;
+    // Both stages that hold a tied tensor must cut it alike, whatever else they hold.
+    const bool levels = has_whole_tensors_ && !bucket.frozen && !bucket.tied;
     const std::int64_t level = levels ? fill_level(loads, elements) : 0;
     std::vector<std::int64_t>& bounds = all.emplace_back(1, bucket.begin);
     std::int64_t position = bucket.even_begin, before = bucket.even_begin;

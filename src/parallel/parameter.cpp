@@ -87,6 +87,7 @@ Shape TensorPartition::memory_shape() const {
 }
 
 ParameterId ParameterList::declare(ParameterSpec spec) {
+  if (is_head_) spec.form = MatrixForm::none;
   // A second declaration is valid only for equal tied parameters.
   if (const int same = find(spec.name); same >= 0) {
     const ParameterSpec& first = entries_[static_cast<std::size_t>(same)].spec;

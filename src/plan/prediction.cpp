@@ -39,8 +39,8 @@ int recorded_rank(const parallel::MeshShape& shape, int stage, const train::Matr
 }
 
 /// Plans the first and the last data and tensor rank of every stage. Others of a stage differ from
-/// them by uneven rows only; where sharding keeps matrices whole, the fullest and the busiest rank
-/// are planned too. One is recorded.
+/// them by uneven rows only; where sharding keeps matrices whole, the ranks with most elements,
+/// with the largest matrix and with most work are planned too. One is recorded.
 std::vector<Place> plan_places(const train::ReplicaOptions& options,
                                const parallel::MeshShape& shape, DeviceKind device,
                                std::span<const train::MatrixWork> matrices) {
@@ -50,8 +50,9 @@ std::vector<Place> plan_places(const train::ReplicaOptions& options,
     const int first = parallel::rank_of(shape, {stage, 0, 0}),
               last = parallel::rank_of(shape, {stage, shape.data - 1, shape.tensor - 1}),
               fullest = parallel::rank_of(shape, {stage, work.fullest_rank, 0}),
+              widest = parallel::rank_of(shape, {stage, work.widest_rank, 0}),
               recorded = recorded_rank(shape, stage, work);
-    for (const int rank : std::set<int>{first, last, fullest, recorded}) {
+    for (const int rank : std::set<int>{first, last, fullest, widest, recorded}) {
       Place place{.rank = rank,
                   .stage = stage,
                   .memory = train::Replica::measure(options, shape, rank, device),
@@ -199,13 +200,13 @@ Prediction predict(const train::ReplicaOptions& given, const train::ResolvedLayo
     run.executed_flops += step->flops() * shape.data * shape.tensor;
   for (const train::MatrixWork& work_of_stage : matrices) {
     run.matrix_flops += work_of_stage.flops * shape.tensor;
+    // Replicas that are only averaged from time to time have work of their own.
+    run.repeats_matrices |= work_of_stage.repeats && options.sync != parallel::SyncKind::periodic;
     run.busiest_matrix_flops = std::max(run.busiest_matrix_flops, work_of_stage.busiest_flops);
     // The recorded rank stands for the others, of which some have less of this work.
     run.executed_flops +=
         (work_of_stage.flops - work_of_stage.busiest_flops * shape.data) * shape.tensor;
   }
-  run.repeats_matrices =
-      run.matrix_flops > 0 && shape.data > 1 && options.shard == parallel::ShardKind::none;
   run.model_flops = of_model.flops_of_a_sample * static_cast<double>(layout.global);
   run.peak = peak_flops(machine, options);
   // 2. Time.

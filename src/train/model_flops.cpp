@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/model_flops.hpp"
 
+#include <algorithm>
 #include <span>
 
 #include "trireme/train/step/replica.hpp"
@@ -9,8 +10,9 @@ namespace trireme::train {
 
 double model_flops_of_a_sample(ReplicaOptions options) {
   options.recompute = 0;
-  // The update is no work of the model: some rules have products, but the first one has none.
-  options.optimizer.rule = optim::rules().front();
+  // The update is no work of the model, but some rules have products.
+  options.optimizer.rule =
+      *std::ranges::find(optim::rules(), optim::RuleScope::element, &optim::UpdateRule::scope);
   for (optim::ParameterGroup& group : options.optimizer.groups) group.rule = nullptr;
   options.offload = {};
   options.shard = parallel::ShardKind::none;

@@ -28,7 +28,8 @@ std::vector<Setting> settings_of_two_rules(ShardKind kind) {
   std::vector<Setting> settings;
   for (const auto& [own, other] : {std::pair(&rule("sgd"), &rule("lamb")),
                                    {&rule("lamb"), &rule("lars")},
-                                   {&rule("adamw"), &whole_sgd}})
+                                   {&rule("adamw"), &whole_sgd},
+                                   {&rule("muon"), &rule("sgd")}})
     settings.push_back({.kind = kind,
                         .per_rank = 2,
                         .compute = DType::bfloat16,
@@ -214,7 +215,7 @@ TEST(ShardedSteps, ATensorOfAMatrixRuleIsOnOneRank) {
     EXPECT_TRUE(rows == 0 || rows == all) << toy.list[{index}].name;
     whole += world().all_reduce(rows == all ? std::int64_t{1} : 0, comm::Reduction::sum) == 1;
   }
-  EXPECT_EQ(whole, 4) << "q, k and the two tensors of the head";
+  EXPECT_EQ(whole, 2) << "q and k: those of the head are no matrices of hidden layers";
   EXPECT_EQ(world().all_reduce(std::int64_t{cut}, comm::Reduction::sum) > 0, world().size() > 1);
 }
 

@@ -110,6 +110,7 @@ inline const UpdateRule whole_sgd = [] {
   UpdateRule changed = rule("sgd");
   changed.word = "whole_sgd";
   changed.scope = RuleScope::matrix;
+  changed.rule_of_others = &rule("adamw");
   return changed;
 }();
 

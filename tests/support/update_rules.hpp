@@ -29,8 +29,9 @@ struct ReferenceRates {
   double rate = 0, decay = 0;
   bool trusts = true;  ///< a trust ratio applies
   double max_trust = std::numeric_limits<double>::infinity();
-  int updates = 1;              ///< including this one
-  std::size_t out = 1, in = 1;  ///< extents of a matrix [out, in]
+  int updates = 1;                    ///< including this one
+  std::size_t rows = 1, columns = 1;  ///< of a matrix, in its stored order
+  bool in_out = false;                ///< its rows are inputs
 };
 
 inline double norm(const std::vector<double>& values) {
@@ -141,14 +142,15 @@ inline ReferenceMatrix orthogonalized(ReferenceMatrix x) {
 inline void update_muon(const optim::RuleOptions& options, ReferenceTensor& tensor,
                         const std::vector<double>& g, const ReferenceRates& r) {
   const double mu = options.momentum;
-  ReferenceMatrix direction{r.out, r.in, {}};
+  ReferenceMatrix direction{r.rows, r.columns, {}};
   for (std::size_t i = 0; i < g.size(); ++i) {
     tensor.first[i] += (1 - mu) * (g[i] - tensor.first[i]);
     direction.values.push_back(options.nesterov ? g[i] + mu * (tensor.first[i] - g[i])
                                                 : tensor.first[i]);
   }
-  const double larger = static_cast<double>(std::max(r.out, r.in)),
-               ratio = static_cast<double>(r.out) / static_cast<double>(r.in);
+  const double larger = static_cast<double>(std::max(r.rows, r.columns)),
+               shape = static_cast<double>(r.rows) / static_cast<double>(r.columns),
+               ratio = r.in_out ? 1 / shape : shape;
   const double scale = options.scale == optim::MatrixScale::adamw ? 0.2 * std::sqrt(larger)
                                                                   : std::sqrt(std::max(1.0, ratio));
   direction = orthogonalized(std::move(direction));
@@ -183,8 +185,8 @@ inline optim::OptimizerOptions options_of(const optim::UpdateRule& rule) {
   options.rule = &rule;
   options.weight_decay = 0.02;
   options.trust_coefficient = 0.02;
-  options.momentum = rule.momentum;
-  options.nesterov = rule.nesterov;
+  options.momentum = rule.default_momentum;
+  options.nesterov = rule.default_nesterov;
   options.newton_schulz = DType::float32;
   return options;
 }

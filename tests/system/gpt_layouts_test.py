@@ -178,6 +178,33 @@ class GptLayouts(LayoutCase):
                         "muon " + name_of(ranks, parallel),
                     )
 
+    def test_muon_with_groups(self):
+        """Tests that stages whose weights have other rules write one checkpoint, and that a restart
+        may change a rule."""
+        rules = '[{ match = "*norm*", rule = "sgd" }, { match = "*o_proj*", rule = "adamw" }]'
+        half = ", ".join(
+            '{ match = "%s*", frozen = true }' % name
+            for name in ("model.embed", "model.layers.0", "model.layers.1")
+        )
+        muon = ("--set", "optimizer.kind=muon", "--set", "optimizer.newton_schulz=float32")
+        for groups in (rules, "[%s]" % half):
+            more = muon + ("--set", "optimizer.groups=" + groups)
+            one, stages = self.train(LLAMA, 1, {}, *more), self.train(
+                LLAMA, 2, {"pipeline": 2}, *more
+            )
+            self.check_against(self.rows(one), self.rows(stages), groups)
+        folder = self.train(
+            LLAMA, 1, {}, *muon, "--set", "optimizer.groups=" + rules, "--set", "run.stop=2 steps"
+        )
+        with open(folder + "/log.txt") as log:
+            self.assertRegex(log.read(), r"rules: muon: 24 tensors, .*; adamw: .*; sgd: 9 tensors")
+        more = ("--set", "run.folder=" + os.path.basename(folder))
+        self.train(LLAMA, 2, {"pipeline": 2}, *muon, *more)
+        with open(folder + "/log.txt") as log:
+            # 4 matrices have one slot, 9 norms two
+            self.assertIn("has no optimizer state for 22 tensors: it starts at zero", log.read())
+        self.assertEqual(len(harness.read_rows(folder, "train")), 4)
+
     def test_muon_bits(self):
         form = dict(GPT2, deterministic="true", steps=4)
         more = ("--set", "optimizer.kind=muon", "--set", "batch.global=16")

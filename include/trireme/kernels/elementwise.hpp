@@ -36,9 +36,9 @@ void swap(const Stream&, std::int64_t count, float* x, float* y);
 /// y = scale * x or, if `add`, y += scale * x.
 void scaled_copy(const Stream&, std::int64_t count, const float* x, float scale, bool add,
                  float* y);
-/// y = a x + b sum, computed in float32. y may be x.
+/// y = a x + b z, computed in float32. y may be x.
 template <class T>
-void weighted_sum(const Stream&, std::int64_t count, float a, const T* x, float b, const float* sum,
+void weighted_sum(const Stream&, std::int64_t count, float a, const T* x, float b, const float* z,
                   T* y);
 /// y [rows, width] = x + bias [width], added in float32. y may be x if both have one type.
 template <class From, class To>

@@ -22,9 +22,9 @@ void change_channels(Context&, const Tensor& x, const Tensor& y, Write);
 void fill(Context&, const Tensor& y, float value);
 /// Enqueues y = x byte for byte. x and y may be on different devices.
 void copy(Context&, const Tensor& x, const Tensor& y);
-/// Enqueues y = a x + b sum, computed in float32: x and y of one dtype (float32, bfloat16), sum
+/// Enqueues y = a x + b z, computed in float32: x and y of one dtype (float32, bfloat16), z
 /// float32. y may be x.
-void weighted_sum(Context&, float a, const Tensor& x, float b, const Tensor& sum, const Tensor& y);
+void weighted_sum(Context&, float a, const Tensor& x, float b, const Tensor& z, const Tensor& y);
 /// Enqueues a swap of the contents of x and y (float32), bit for bit.
 void swap(Context&, const Tensor& x, const Tensor& y);
 /// Enqueues y = or += scale * x, both float32.

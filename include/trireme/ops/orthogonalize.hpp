@@ -17,7 +17,7 @@ inline constexpr float newton_schulz[] = {3.4445f, -4.7750f, 2.0315f};
 /// X = matrix / max(norm, 1e-7), then five times X = a X + (b G + c G G) X with G = X X^T; a matrix
 /// with more rows than columns is transposed. `dtype`, float32 or bfloat16, is that of X and G;
 /// products are summed in float32. The same matrix gives the same bits on every rank with the same
-/// device, since no algorithm is chosen by its time.
+/// device and number of threads, since no algorithm is chosen by its time.
 void orthogonalize(Context&, const Tensor& matrix, DType dtype);
 /// Returns the operations of its products, 2 for each multiply-add.
 double orthogonalize_flops(std::int64_t rows, std::int64_t columns);

@@ -21,11 +21,11 @@ const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups,
 /// Returns whether the group of a weight freezes it.
 bool is_frozen(const std::vector<ParameterGroup>& groups, const parallel::ParameterSpec& spec);
 
-/// Throws InputError about optimizer.groups if a group has no weight of the model, or no matrix for
-/// a rule that needs one. The same if all weights are frozen, or only a part of the tensors that
-/// one matrix product reads. `model`: the parameters of the whole model.
-void validate_groups(const std::vector<ParameterGroup>& groups,
-                     const parallel::ParameterList& model);
+/// Throws InputError about optimizer.groups if a group has no weight of the model, or if it or the
+/// whole optimizer has no matrix for a rule that needs one. The same if all weights are frozen, or
+/// only a part of the tensors that one matrix product reads. `model`: the parameters of the whole
+/// model.
+void validate_groups(const OptimizerOptions& options, const parallel::ParameterList& model);
 /// Describes the groups for the log: "fc.*": 2 tensors, 325 weights, rate x 10; one after the
 /// other.
 std::string describe_groups(const std::vector<ParameterGroup>& groups,
@@ -33,6 +33,11 @@ std::string describe_groups(const std::vector<ParameterGroup>& groups,
 /// Returns the rule of a weight: that of its group, or the optimizer's own; for a weight that is
 /// not a matrix, what that rule names for it.
 const UpdateRule& rule_of(const OptimizerOptions& options, const parallel::ParameterSpec& spec);
+/// Returns the rules of an optimizer, its own one first: those of groups and those that a rule
+/// names for other weights too. The same on all ranks, whichever weights they have.
+std::vector<const UpdateRule*> rules_of(const OptimizerOptions& options);
+/// Describes the rules for the log if there are several: muon: 24 tensors, 85 weights; adamw: ...
+std::string describe_rules(const OptimizerOptions& options, const parallel::ParameterList& model);
 /// Prepares the parameters of `list` for training, before their layout is computed: freezes those
 /// that the groups freeze, and keeps those whole whose rule needs it.
 void prepare(const OptimizerOptions& options, parallel::ParameterList& list);

@@ -40,9 +40,9 @@ struct UpdateRule {
   /// The keys of [optimizer] that belong to it: momentum, nesterov, newton_schulz, scale,
   /// trust_coefficient, beta1, beta2, epsilon.
   std::array<std::string_view, 8> keys = {};
-  /// The defaults of these keys.
-  double momentum = 0.9;
-  bool nesterov = false;
+  /// The defaults of momentum and nesterov, where it has these keys.
+  double default_momentum = 0.9;
+  bool default_nesterov = false;
   /// A larger batch than 8,192 with a linearly scaled rate costs accuracy (Goyal et al. 2017): the
   /// rule for such batches. Null: none.
   const UpdateRule* rule_of_large_batches = nullptr;
@@ -51,15 +51,15 @@ struct UpdateRule {
   void (*trust)(ops::Context&, const RuleOptions&, const ops::TrustRatioArgs&) = nullptr;
   /// A first pass that puts the direction of the step in place of the gradient. No kernel: none.
   ops::UpdatePass direction = {};
-  /// With scope matrix: the rule of all weights that are not matrices of hidden layers
-  /// (parallel::MatrixForm). Null: its own rule takes all.
+  // Rules of scope matrix have all of these.
+  /// The rule of all weights that are not matrices of hidden layers (parallel::MatrixForm).
   const UpdateRule* rule_of_others = nullptr;
-  /// With scope matrix: enqueues the replacement of a direction by another one, in a whole matrix
+  /// Enqueues the replacement of a direction by another one, in a whole matrix
   /// [rows, columns] (float32). Rows and columns may be exchanged and in any order.
   void (*direction_of_matrix)(ops::Context&, const RuleOptions&, const Tensor& matrix) = nullptr;
   /// Returns its operations, 2 for each multiply-add.
   double (*flops_of_matrix)(std::int64_t rows, std::int64_t columns) = nullptr;
-  /// With scope matrix: returns the factor of the rate for a matrix of these extents; it takes the
+  /// Returns the factor of the rate for a matrix of these extents; it takes the
   /// place of a trust ratio.
   double (*scale_of_matrix)(const RuleOptions&, std::int64_t out, std::int64_t in) = nullptr;
   /// The pass that writes the weights.

@@ -11,14 +11,14 @@
 
 namespace trireme::parallel {
 
-/// The rows of one tensor in a flat buffer, at which it may be cut. They are adjacent and of one
-/// length, so a few numbers describe them; a large model has millions. A tensor that stays whole
-/// (Atom::tensor) is one row.
+/// The rows of one tensor in a flat buffer, at which it may be cut unless it stays whole. They are
+/// adjacent and of one length, so a few numbers describe them; a large model has millions.
 struct RowRun {
   std::int64_t offset = 0;        ///< of the first row, in elements
   std::int64_t row_elements = 0;  ///< of each row
   std::int64_t rows = 0;
   std::int32_t tensor = 0;
+  bool whole = false;  ///< Atom::tensor
   std::int64_t begin_of(std::int64_t row) const { return offset + row * row_elements; }
   /// Returns the number of rows that begin in front of `position`.
   std::int64_t rows_before(std::int64_t position) const {
@@ -114,6 +114,9 @@ class FlatLayout {
   /// are such, a bucket is divided so that the parts of all buckets up to it are even: a shard that
   /// owns a large tensor of one bucket gets less of the next ones.
   std::vector<std::vector<std::int64_t>> shard_bounds(int shards) const;
+  /// Returns the shard that owns a run of a bucket, or its first rows. `bounds`: the bucket's
+  /// element of shard_bounds().
+  static std::size_t owner_of(const std::vector<std::int64_t>& bounds, const RowRun& run);
   /// Returns the cuts of one bucket in the working weights, in bytes. `bounds`: its element of
   /// shard_bounds().
   std::vector<std::int64_t> working_bounds(const Bucket& bucket,
@@ -124,7 +127,8 @@ class FlatLayout {
     const auto index = static_cast<std::size_t>(block);
     return index < buckets.size() ? buckets[index] : -1;
   }
-  /// A place where a bucket may be cut, and its position if all split tensors were divided evenly.
+  /// A place where a bucket is cut, and its position if all split tensors were divided evenly. The
+  /// latter is the same on all ranks of a tensor group.
   struct Cut {
     std::int64_t offset, even;
   };
@@ -138,9 +142,6 @@ class FlatLayout {
   /// The position of a run if all split tensors were divided evenly.
   struct EvenRun {
     std::int64_t begin = 0, elements = 0;
-    std::int64_t begin_of(std::int64_t row, std::int64_t rows) const {
-      return begin + row * elements / rows;
-    }
   };
   std::vector<RowRun> row_runs_;
   std::vector<EvenRun> even_runs_;  ///< by run

@@ -167,8 +167,12 @@ class ParameterList {
   ParameterList() = default;
   ParameterList(int tensor_rank, int tensor_size)
       : tensor_rank_(tensor_rank), tensor_size_(tensor_size) {}
-  /// Assigns the parameters declared from now on to this block.
-  void begin_block(int block) { block_ = block; }
+  /// Assigns the parameters declared from now on to this block. Those of a head are no matrices of
+  /// hidden layers.
+  void begin_block(int block, bool is_head = false) {
+    block_ = block;
+    is_head_ = is_head;
+  }
   /// Adds a parameter and returns its id. A second declaration of a tied parameter returns the
   /// first id. Throws Failure if another name is declared twice, or if the two specs of a tied
   /// parameter differ.
@@ -184,8 +188,6 @@ class ParameterList {
   int tensor_size() const { return tensor_size_; }
   /// Freezes a declared weight (ParameterSpec::frozen). Called before a layout is computed.
   void freeze(ParameterId id) { spec_of(id).frozen = true; }
-  /// Declares that a tensor is not the matrix of a hidden layer.
-  void clear_form(ParameterId id) { spec_of(id).form = MatrixForm::none; }
   void set_atom(ParameterId id, Atom atom) { spec_of(id).atom = atom; }
   /// Returns the index of the entry of this name; -1 if there is none.
   int find(std::string_view name) const;
@@ -197,6 +199,7 @@ class ParameterList {
   std::vector<Entry> entries_;
   std::map<std::string, int, std::less<>> index_of_name_;
   int block_ = 0, tensor_rank_ = 0, tensor_size_ = 1;
+  bool is_head_ = false;
 };
 
 /// Returns the position in memory, within its row, of element `inner` of the file order.

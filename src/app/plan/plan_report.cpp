@@ -77,7 +77,7 @@ Line flops_line(const Prediction& run) {
                                  format_flops(run.model_flops), format_flops(run.executed_flops));
   Json numbers{{"model_flops", run.model_flops}, {"executed_flops", run.executed_flops}};
   if (run.matrix_flops > 0) {
-    text += fmt::format(" and with the update of matrices, {}, at most {} a rank",
+    text += fmt::format("; the update of matrices takes {} of it, at most {} a rank",
                         format_flops(run.matrix_flops), format_flops(run.busiest_matrix_flops));
     if (run.repeats_matrices)
       text += "; every replica updates all of them, parallel.shard = \"optimizer\" divides them";

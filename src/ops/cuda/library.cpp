@@ -100,7 +100,8 @@ class DeviceLibrary final : public Library {
     if (!product)
       product = std::make_unique<MatrixProduct>(
           handles_.cublas, kind, epilogue, l, data,
-          MatrixProduct::Options{options_.deterministic || l.fixed_algorithm, options_.tfloat32,
+          MatrixProduct::Options{options_.deterministic || l.fixed_algorithm,
+                                 options_.tfloat32 && !l.fixed_algorithm,
                                  "of cuBLASLt for " + to_string(problem)},
           l.fixed_algorithm ? AlgorithmEntry()
                             : entry_of(problem, "cuBLASLt", cublasLtGetVersion()),

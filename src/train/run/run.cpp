@@ -97,6 +97,9 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
            form);
   if (!run.deck.optimizer.groups.empty())
     log.info("groups: {}", optim::describe_groups(run.deck.optimizer.groups, model.parameters()));
+  if (const std::string rules = optim::describe_rules(run.deck.optimizer, model.parameters());
+      !rules.empty())
+    log.info("rules: {}", rules);
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1)
     log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));

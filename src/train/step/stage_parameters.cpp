@@ -40,7 +40,7 @@ std::vector<StageParameters::BlockRange> assign_blocks(const ReplicaOptions& opt
 parallel::ParameterList declare_parameters(const ReplicaOptions& options,
                                            const std::vector<StageParameters::BlockRange>& chunks,
                                            const model::Model& model, const parallel::Mesh& mesh) {
-  optim::validate_groups(options.optimizer.groups, model.parameters());
+  optim::validate_groups(options.optimizer, model.parameters());
   parallel::ParameterList list(mesh.coordinates.tensor_rank, mesh.shape.tensor);
   for (const auto& [number, begin, end] : chunks)
     model.declare(list, begin, end == model.block_count() ? end + 1 : end);
@@ -104,6 +104,10 @@ std::vector<int> block_kinds(const ReplicaOptions& options, const model::Model& 
   return kinds;
 }
 
+int owners_of_state(const ReplicaOptions& options, const parallel::MeshShape& shape) {
+  return options.shard == parallel::ShardKind::none ? 1 : shape.data;
+}
+
 MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape& shape, int stage,
                        DeviceKind target) {
   const parallel::Mesh mesh = parallel::Mesh::meta(shape, parallel::rank_of(shape, {stage, 0, 0}));
@@ -111,32 +115,32 @@ MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape&
                            {0, shape.tensor, options.sequence});
   const StageParameters parameters(options, model, mesh, target);
   const parallel::FlatLayout& layout = parameters.layout;
-  const bool sharded =
-      options.shard != parallel::ShardKind::none && options.sync != parallel::SyncKind::periodic;
-  const int owners = sharded ? shape.data : 1;
-  std::vector<std::int64_t> elements(static_cast<std::size_t>(owners));
+  const int owners = owners_of_state(options, shape);
+  std::vector<std::int64_t> elements(static_cast<std::size_t>(owners)), widest(elements.size());
   std::vector<double> flops(elements.size());
-  auto run = layout.runs().begin();
-  const std::vector<std::vector<std::int64_t>> bounds_of_buckets = layout.shard_bounds(owners);
-  for (std::size_t index = 0; index < layout.trained_buckets(); ++index) {
-    const parallel::FlatLayout::Bucket& bucket = layout.buckets()[index];
-    const std::vector<std::int64_t>& bounds = bounds_of_buckets[index];
+  const std::vector<std::vector<std::int64_t>> bounds = layout.shard_bounds(owners);
+  for (std::size_t index = 0; index < layout.trained_buckets(); ++index)
     for (std::size_t owner = 0; owner < elements.size(); ++owner)
-      elements[owner] += bounds[owner + 1] - bounds[owner];
-    for (; run != layout.runs().end() && run->offset < bucket.end; ++run) {
-      const parallel::ParameterSpec& spec = parameters.list[{run->tensor}];
-      const optim::UpdateRule& rule = optim::rule_of(options.optimizer, spec);
-      if (rule.flops_of_matrix == nullptr || spec.role == parallel::Role::statistic) continue;
-      const auto after = std::upper_bound(bounds.begin(), bounds.end() - 1, run->offset);
-      flops[static_cast<std::size_t>(after - bounds.begin()) - 1] +=
-          rule.flops_of_matrix(spec.rows(), spec.row_elements());
-    }
+      elements[owner] += bounds[index][owner + 1] - bounds[index][owner];
+  for (const parallel::RowRun& run : layout.runs()) {
+    if (!run.whole) continue;
+    const parallel::ParameterSpec& spec = parameters.list[{run.tensor}];
+    const auto bucket = static_cast<std::size_t>(layout.tensor({run.tensor}).bucket);
+    const std::size_t owner = parallel::FlatLayout::owner_of(bounds[bucket], run);
+    flops[owner] +=
+        optim::rule_of(options.optimizer, spec).flops_of_matrix(spec.rows(), spec.row_elements());
+    widest[owner] = std::max(widest[owner], spec.shape.elements());
   }
-  const auto busiest = std::ranges::max_element(flops);
-  return {.flops = std::accumulate(flops.begin(), flops.end(), 0.0) * (sharded ? 1 : shape.data),
-          .busiest_flops = *busiest,
-          .busiest_rank = static_cast<int>(busiest - flops.begin()),
-          .fullest_rank = static_cast<int>(std::ranges::max_element(elements) - elements.begin())};
+  const auto index_of_most = [](const auto& values) {
+    return static_cast<int>(std::ranges::max_element(values) - values.begin());
+  };
+  const bool repeats = owners == 1 && shape.data > 1;
+  return {.flops = std::accumulate(flops.begin(), flops.end(), 0.0) * (repeats ? shape.data : 1),
+          .busiest_flops = std::ranges::max(flops),
+          .repeats = repeats,
+          .busiest_rank = index_of_most(flops),
+          .widest_rank = index_of_most(widest),
+          .fullest_rank = index_of_most(elements)};
 }
 
 StageParameters::StageParameters(const ReplicaOptions& options, const model::Model& model,

@@ -207,7 +207,7 @@ Deck draw(std::mt19937& random) {
     if (group.frozen) continue;
     group.rate_ratio = up_to(1) ? 1 : 10 * unit() + 1e-3;
     if (up_to(1)) group.decay = unit();
-    if (rule.rule_of_others != nullptr && up_to(1)) group.rule = rule.rule_of_others;
+    if (rule.scope == optim::RuleScope::matrix && up_to(1)) group.rule = rule.rule_of_others;
     if (rule.trust == nullptr) continue;
     group.trust = up_to(1);
     if (group.trust && up_to(1)) group.trust_max = unit() + 1e-3;

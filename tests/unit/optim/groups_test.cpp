@@ -60,7 +60,9 @@ TEST(Groups, TheFirstMatchCountsAndStatisticsAreInNone) {
 std::string error_of(const std::vector<ParameterGroup>& groups,
                      const parallel::ParameterList& list = small_parameter_list()) {
   try {
-    validate_groups(groups, list);
+    OptimizerOptions options;
+    options.groups = groups;
+    validate_groups(options, list);
   } catch (const InputError& error) {
     return error.what();
   }
@@ -105,6 +107,35 @@ TEST(Groups, ARuleOfMatricesNeedsOne) {
   EXPECT_EQ(error_of({{.match = "*.bias", .rule = &rule("sgd")}}), "");
 }
 
+TEST(Groups, ARuleOfMatricesIsRefusedWhereNoneIsLeft) {
+  OptimizerOptions options = options_of("muon");
+  const parallel::ParameterList list = small_parameter_list();
+  EXPECT_NO_THROW(validate_groups(options, list));
+  EXPECT_EQ(describe_rules(options, list),
+            "muon: 2 tensors, 89 weights; adamw: 2 tensors, 10 weights");
+  EXPECT_EQ(describe_rules(options_of("sgd"), list), "");
+  options.groups = {{.match = "conv.*", .frozen = true}, {.match = "fc.*", .rule = &rule("adamw")}};
+  EXPECT_THAT([&] { validate_groups(options, list); },
+              testing::ThrowsMessage<InputError>(HasSubstr("freeze all of them")));
+  parallel::ParameterList vectors;
+  vectors.begin_block(0);
+  vectors.declare({.name = "norm", .shape = {3}});
+  EXPECT_THAT([&] { validate_groups(options_of("muon"), vectors); },
+              testing::ThrowsMessage<InputError>(HasSubstr("the model has none; use kind = "
+                                                           "\"adamw\"")));
+}
+
+/// Other code asks no rule for what it does with them.
+TEST(Groups, EveryRuleOfMatricesNamesOneForOtherWeights) {
+  for (const UpdateRule* used : rules()) {
+    const bool of_matrices = used->scope == RuleScope::matrix;
+    EXPECT_EQ(used->rule_of_others != nullptr, of_matrices) << used->word;
+    EXPECT_EQ(used->direction_of_matrix != nullptr, of_matrices) << used->word;
+    EXPECT_EQ(used->flops_of_matrix != nullptr, of_matrices) << used->word;
+    EXPECT_EQ(used->scale_of_matrix != nullptr, of_matrices) << used->word;
+  }
+}
+
 TEST(Groups, OtherWeightsThanMatricesHaveTheRuleThatTheirsNames) {
   OptimizerOptions options = options_of("muon");
   options.groups = {{.match = "conv.*", .rule = &rule("sgd")}};
@@ -146,7 +177,7 @@ struct FrozenFixture {
   }
   static parallel::ParameterList frozen_list(const OptimizerOptions& options) {
     parallel::ParameterList list = small_parameter_list();
-    validate_groups(options.groups, list);
+    validate_groups(options, list);
     prepare(options, list);
     return list;
   }

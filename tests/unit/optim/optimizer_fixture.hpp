@@ -52,9 +52,9 @@ inline parallel::ParameterList small_parameter_list() {
                 .compute_copy = false});
   list.begin_block(1);
   list.declare({.name = "fc.weight",
-                .shape = {7, 5},
+                .shape = {5, 7},
                 .initializer = normal,
-                .form = parallel::MatrixForm::out_in});
+                .form = parallel::MatrixForm::in_out});
   list.declare({.name = "fc.bias",
                 .shape = {7},
                 .initializer = {.value = 0.1},

@@ -73,8 +73,9 @@ struct ReferenceOptimizer {
                                     ? *group->trust_max
                                     : std::numeric_limits<double>::infinity(),
                    .updates = updates,
-                   .out = static_cast<std::size_t>(spec.rows()),
-                   .in = static_cast<std::size_t>(spec.row_elements())});
+                   .rows = static_cast<std::size_t>(spec.rows()),
+                   .columns = static_cast<std::size_t>(spec.row_elements()),
+                   .in_out = spec.form == parallel::MatrixForm::in_out});
     }
     return total;
   }
@@ -128,6 +129,23 @@ TEST(Optimizer, TheOriginalScaleOfMuonFollowsItsFormula) {
   OptimizerOptions options = options_of("muon");
   options.scale = MatrixScale::original;
   expect_agrees(options);
+}
+
+TEST(Optimizer, AMomentumOfTheScheduleIsThatOfAllRules) {
+  OptimizerOptions options = options_of("muon");
+  options.groups = {{.match = "fc.*", .rule = &rule("sgd")}};
+  OptimizerFixture varied(options);
+  options.momentum = 0.8;
+  OptimizerFixture fixed(options);
+  for (int step = 1; step <= 2; ++step) {
+    for (OptimizerFixture* fixture : {&varied, &fixed}) {
+      fixture->fill_gradient(step);
+      fixture->optimizer.begin_update(fixture->context, {.learning_rate = 0.1, .momentum = 0.8},
+                                      {});
+      fixture->optimizer.end_update();
+    }
+  }
+  EXPECT_EQ(varied.all(), fixed.all());
 }
 
 TEST(Optimizer, GroupsLimitTrustRatios) {

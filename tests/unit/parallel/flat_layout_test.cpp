@@ -173,9 +173,7 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
 ParameterList make_whole_matrices(int tensor_rank, int tensor_size) {
   using Along = Split::Along;
   ParameterList list(tensor_rank, tensor_size);
-  list.begin_block(0);
-  list.declare({.name = "table", .shape = {101, 16}, .split = {Along::rows}});
-  for (int block = 1; block <= 12; ++block) {
+  for (int block = 0; block < 12; ++block) {
     list.begin_block(block);
     for (const auto& [name, rows] : {std::pair("a", 48), {"b", 16}, {"c", 64}}) {
       list.declare({.name = std::to_string(block) + name,
@@ -184,19 +182,20 @@ ParameterList make_whole_matrices(int tensor_rank, int tensor_size) {
                     .atom = Atom::tensor});
     }
   }
+  // The last block has the first bucket, whose cuts move those of all others.
+  list.begin_block(12);
+  list.declare({.name = "table", .shape = {101, 16}, .split = {Along::rows}});
   return list;
 }
 
 /// Returns the owner of each whole tensor.
-std::vector<std::size_t> owners_of(const ParameterList& list, const FlatLayout& layout,
-                                   int shards) {
+std::vector<std::size_t> owners_of(const FlatLayout& layout, int shards) {
   const std::vector<std::vector<std::int64_t>> bounds = layout.shard_bounds(shards);
   std::vector<std::size_t> owners;
   for (const RowRun& run : layout.runs()) {
-    if (list[{run.tensor}].atom != Atom::tensor) continue;
-    const auto& cuts = bounds[static_cast<std::size_t>(layout.tensor({run.tensor}).bucket)];
-    owners.push_back(static_cast<std::size_t>(
-        std::upper_bound(cuts.begin(), cuts.end(), run.offset) - cuts.begin() - 1));
+    if (!run.whole) continue;
+    owners.push_back(FlatLayout::owner_of(
+        bounds[static_cast<std::size_t>(layout.tensor({run.tensor}).bucket)], run));
   }
   return owners;
 }
@@ -206,10 +205,10 @@ TEST(FlatLayout, WholeTensorsAreSpreadOverTheShards) {
   const FlatLayout layout(list, 1, DType::float32);  // a bucket for each block
   for (const int shards : {2, 5, 12, 36, 64}) {
     std::map<std::size_t, std::int64_t> elements;
-    const std::vector<std::size_t> owners = owners_of(list, layout, shards);
+    const std::vector<std::size_t> owners = owners_of(layout, shards);
     auto owner = owners.begin();
     for (const RowRun& run : layout.runs())
-      if (list[{run.tensor}].atom == Atom::tensor) elements[*owner++] += run.row_elements;
+      if (run.whole) elements[*owner++] += run.rows * run.row_elements;
     const std::int64_t all = 12 * (48 + 16 + 64) * 16, largest = 64 * 16;
     for (const auto& [shard, count] : elements)
       EXPECT_LE(count, all / shards + largest) << shards << " shards";
@@ -223,12 +222,30 @@ TEST(FlatLayout, AWholeTensorHasOneOwnerOnAllRanksOfATensorGroup) {
         std::set<std::vector<std::size_t>> found;
         for (int rank = 0; rank < size; ++rank) {
           const ParameterList list = make_whole_matrices(rank, size);
-          found.insert(owners_of(list, FlatLayout(list, bytes, DType::float32), shards));
+          found.insert(owners_of(FlatLayout(list, bytes, DType::float32), shards));
         }
         EXPECT_EQ(found.size(), 1U) << size << " ranks, " << shards << " shards";
       }
     }
   }
+}
+
+/// Two stages of a pipeline hold the tied tensor, one of them with all matrices.
+TEST(FlatLayout, ATiedTensorIsCutAlikeBesideOtherTensors) {
+  const auto cuts = [](bool has_matrices) {
+    ParameterList list;
+    list.begin_block(0);
+    list.declare({.name = "tied", .shape = {37, 6}, .tied = true});
+    for (int block = 1; has_matrices && block < 4; ++block) {
+      list.begin_block(block);
+      list.declare({.name = std::to_string(block), .shape = {40, 10}, .atom = Atom::tensor});
+    }
+    const FlatLayout layout(list, 1, DType::float32);
+    std::vector<std::int64_t> bounds = layout.shard_bounds(3).back();
+    for (std::int64_t& bound : bounds) bound -= layout.buckets().back().begin;
+    return bounds;
+  };
+  EXPECT_EQ(cuts(true), cuts(false));
 }
 
 /// Like a transformer: a tied embedding, positions, two blocks with joined projections, and a head.
