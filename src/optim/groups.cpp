@@ -83,11 +83,12 @@ void validate_groups(const OptimizerOptions& options, const ParameterList& model
   };
   if (options.rule->scope == RuleScope::matrix && !weights.empty())
     validate(std::ranges::any_of(weights, has_own_rule),
-             "optimizer.kind = \"{}\" is for matrices of hidden layers, but {}; use kind = \"{}\"",
-             options.rule->word,
-             groups.empty() ? "the model has none"
-                            : "the groups freeze all of them or give them another rule",
-             options.rule->rule_of_others->word);
+             "optimizer.kind = \"{}\" is for matrices of hidden layers, but {}", options.rule->word,
+             groups.empty()
+                 ? fmt::format("the model has none; use kind = \"{}\"",
+                               options.rule->rule_of_others->word)
+                 : "the groups freeze all of them or give them another rule; leave it some, or use "
+                   "another kind");
   if (groups.empty()) return;
   // 1. Every group has weights.
   for (std::size_t index = 0; index < groups.size(); ++index) {

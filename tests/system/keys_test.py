@@ -35,9 +35,9 @@ class Keys(unittest.TestCase):
                 None,
                 False,
                 "false",
-                'kind = "sgd" or "lars"',
+                'kind = "sgd", "lars" or "muon"',
                 "may change",
-                "sgd, lars: uses Nesterov's form of momentum.",
+                "sgd, lars, muon: uses Nesterov's form of momentum; default for muon: true.",
             ],
         )
         self.assertEqual(by_path["run.seed"]["restart"], "fixed")

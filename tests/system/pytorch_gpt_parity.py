@@ -284,19 +284,19 @@ def newton_schulz_in(torch, dtype, reverses=False):
 
 
 class TorchMuon:
-    """torch.optim.Muon for the matrices of hidden layers, torch.optim.AdamW for all others."""
+    """torch.optim.Muon for the matrices of hidden layers, torch.optim.AdamW for all others.
+    `is_hidden` and `decays` take the name of a weight and the weight."""
 
-    def __init__(self, torch, network, rule, newton_schulz):
+    def __init__(self, torch, network, rule, newton_schulz, is_hidden, decays):
         import torch.optim._muon as muon
 
         muon._zeropower_via_newtonschulz = newton_schulz
         rate, decay = rule["rate"], rule["weight_decay"]
         named = list(network.named_parameters())
-        hidden = [
-            w for name, w in named if w.dim() == 2 and (".h." in f".{name}" or "layers." in name)
-        ]
-        tables = [w for _, w in named if w.dim() == 2 and not any(w is h for h in hidden)]
-        vectors = [w for _, w in named if w.dim() < 2]
+        hidden = [w for name, w in named if is_hidden(name, w)]
+        others = [(name, w) for name, w in named if not is_hidden(name, w)]
+        tables = [w for name, w in others if decays(name, w)]
+        vectors = [w for name, w in others if not decays(name, w)]
         self.parts = [
             torch.optim.Muon(
                 hidden, rate, weight_decay=decay, momentum=0.95, adjust_lr_fn="match_rms_adamw"
@@ -308,8 +308,12 @@ class TorchMuon:
             ),
         ]
 
-    def step(self):
+    def step(self, factor):
+        """Updates the weights by their gradients times `factor`."""
         for part in self.parts:
+            for group in part.param_groups:
+                for weight in group["params"]:
+                    weight.grad *= factor
             part.step()
 
 
@@ -349,7 +353,14 @@ def train_torch(form, optimizer, dtype_name="float32", newton_schulz=None):
     muon = None
     if optimizer == "muon":
         function = newton_schulz or newton_schulz_in(torch, dtype_name)
-        muon = TorchMuon(torch, network, rule, function)
+        muon = TorchMuon(
+            torch,
+            network,
+            rule,
+            function,
+            lambda name, w: w.dim() == 2 and name.startswith(("h.", "model.layers.")),
+            lambda name, w: w.dim() > 1,
+        )
     losses, norms = [], []
     for step in range(1, STEPS + 1):
         network.zero_grad()
@@ -374,9 +385,7 @@ def train_torch(form, optimizer, dtype_name="float32", newton_schulz=None):
             norms.append(norm)
             factor = min(1.0, CLIP / (norm + 1e-6))
             if muon:
-                for weight in network.parameters():
-                    weight.grad *= factor
-                muon.step()
+                muon.step(factor)
                 continue
             for name, weight in network.named_parameters():
                 gradient = factor * weight.grad

@@ -157,6 +157,16 @@ def train_torch(pool, optimizer, dtype_name="float32"):
         name: [torch.zeros_like(weight), torch.zeros_like(weight)]
         for name, weight in network.named_parameters()
     }
+    muon = None
+    if optimizer == "muon":
+        muon = pytorch_gpt_parity.TorchMuon(
+            torch,
+            network,
+            rule,
+            pytorch_gpt_parity.newton_schulz_in(torch, dtype_name),
+            lambda name, w: w.dim() == 2 and name.startswith("blocks."),
+            lambda name, w: w.dim() > 1 and name not in ("cls_token", "pos_embed"),
+        )
     losses, norms = [], []
     for step in range(1, STEPS + 1):
         network.zero_grad()
@@ -177,6 +187,9 @@ def train_torch(pool, optimizer, dtype_name="float32"):
             )
             norms.append(norm)
             factor = min(1.0, CLIP / (norm + 1e-6))
+            if muon:
+                muon.step(factor)
+                continue
             for name, weight in network.named_parameters():
                 matrix = weight.dim() > 1 and name not in ("cls_token", "pos_embed")
                 gradient = factor * weight.grad
