@@ -39,6 +39,7 @@ ReplicaOptions options_of(const Layout& layout, const UpdateRule* used) {
   options.optimizer.rule = used;
   options.optimizer.weight_decay = 0.1;
   options.optimizer.clip_norm = 0.5;
+  options.optimizer.newton_schulz = DType::float32;
   options.tensor_norms = true;
   return options;
 }
@@ -173,9 +174,10 @@ TEST(TensorNorms, AreTheSameAtEveryLayout) {
       for (std::size_t i = 0; i < norms.size(); ++i) {
         SCOPED_TRACE(i);
         // Gradients differ by the rounding of their sums (1e-5). Adam's form divides tiny gradients
-        // by their own size, so it magnifies the rounding of those.
-        const bool adam = used->corrects_bias;
-        const double tolerance = adam ? 2e-3 : 1e-4;
+        // by their own size, so it magnifies the rounding of those; so does the iteration that
+        // brings all singular values of a matrix near 1.
+        const bool magnifies = used->corrects_bias || used->scope == optim::RuleScope::matrix;
+        const double tolerance = magnifies ? 2e-3 : 1e-4;
         EXPECT_NEAR(norms[i].weight, alone[i].weight, tolerance * alone[i].weight);
         EXPECT_NEAR(norms[i].gradient, alone[i].gradient, tolerance * alone[i].gradient + 1e-7);
         EXPECT_NEAR(norms[i].update, alone[i].update, tolerance * alone[i].update + 1e-7);
