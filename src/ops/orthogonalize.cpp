@@ -44,7 +44,7 @@ void iterate(Context& context, const Tensor& x) {
                product = workspace.allocate(DType::float32, {rows, columns});
   const Linear with_itself{
       .rows = rows, .in = columns, .out = rows, .dtype = x.dtype, .fixed_algorithm = true};
-  // Of the square matrices, and of the factor with x: the second operand is [in, out].
+  // The square of the Gram matrix, and the factor times x, take their second operand as [in, out].
   Linear squared{.rows = rows,
                  .in = rows,
                  .out = rows,

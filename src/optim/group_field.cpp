@@ -37,13 +37,10 @@ Field rate_ratio(double& value) {
 
 bool needs_no_norms(const UpdateRule& rule) { return rule.trust == nullptr; }
 
-/// A rule in place of the optimizer's own.
-Field rule_of_group(const UpdateRule*& value) {
-  std::vector<std::pair<std::string, const UpdateRule*>> words;
-  for (const UpdateRule* rule : rules())
-    if (needs_no_norms(*rule)) words.emplace_back(rule->word, rule);
-  Field field = omitted_if_default<const UpdateRule*>(
-      value, nullptr, choice<const UpdateRule*>(value, std::move(words)));
+/// A rule in place of the optimizer's own, or none.
+Field optional_rule(const UpdateRule*& rule) {
+  Field field =
+      omitted_if_default<const UpdateRule*>(rule, nullptr, rule_choice(rule, needs_no_norms));
   field.omitted_value.clear();
   return field;
 }
@@ -69,7 +66,7 @@ void visit_group(Visitor& v, ParameterGroup& group, const UpdateRule& rule) {
   const AppliesTo mixed =
       group.frozen ? trained
                    : AppliesTo{rule.scope == RuleScope::matrix, with_matrices.c_str(), ""};
-  v.field({"rule", "Selects the rule.", mixed}, rule_of_group(group.rule));
+  v.field({"rule", "Selects the rule.", mixed}, optional_rule(group.rule));
   const AppliesTo trusted =
       group.frozen ? trained : AppliesTo{rule.trust != nullptr, with_ratios.c_str(), ""};
   v.field({"trust", "Gives the tensors trust ratios.", trusted},
@@ -83,6 +80,13 @@ void visit_group(Visitor& v, ParameterGroup& group, const UpdateRule& rule) {
 }
 
 }  // namespace
+
+Field rule_choice(const UpdateRule*& rule, const std::function<bool(const UpdateRule&)>& property) {
+  std::vector<std::pair<std::string, const UpdateRule*>> words;
+  for (const UpdateRule* some : rules())
+    if (property(*some)) words.emplace_back(some->word, some);
+  return choice<const UpdateRule*>(rule, std::move(words));
+}
 
 Field parameter_groups(std::vector<ParameterGroup>& groups, const UpdateRule& rule) {
   const auto read = [&groups, &rule](const Value& given) -> std::string {

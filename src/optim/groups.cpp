@@ -8,6 +8,7 @@
 #include "trireme/optim/groups.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -35,6 +36,19 @@ std::string some_names(const std::vector<const ParameterList::Entry*>& weights) 
   if (weights.size() > first_names + 1) names.emplace_back("...");
   if (weights.size() > first_names) names.push_back(weights.back()->spec.name);
   return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// Returns the number of the weights of a model that have a property: "2 tensors, 325 weights".
+std::string counted_weights(const ParameterList& model,
+                            const std::function<bool(const parallel::ParameterSpec&)>& property) {
+  std::int64_t tensors = 0, weights = 0;
+  for (const ParameterList::Entry& entry : model.entries()) {
+    if (entry.spec.role != parallel::Role::weight || !property(entry.spec)) continue;
+    ++tensors;
+    weights += entry.spec.shape.elements();
+  }
+  return fmt::format("{}, {}", counted(tensors, "tensor", "tensors"),
+                     counted(weights, "weight", "weights"));
 }
 
 }  // namespace
@@ -145,15 +159,10 @@ void validate_groups(const OptimizerOptions& options, const ParameterList& model
 std::string describe_groups(const std::vector<ParameterGroup>& groups, const ParameterList& model) {
   std::vector<std::string> texts;
   for (const ParameterGroup& group : groups) {
-    std::int64_t tensors = 0, weights = 0;
-    for (const ParameterList::Entry& entry : model.entries()) {
-      if (group_of(groups, entry.spec) != &group) continue;
-      ++tensors;
-      weights += entry.spec.shape.elements();
-    }
-    std::string text =
-        fmt::format("\"{}\": {}, {}", printable(group.match, 80),
-                    counted(tensors, "tensor", "tensors"), counted(weights, "weight", "weights"));
+    std::string text = fmt::format("\"{}\": {}", printable(group.match, 80),
+                                   counted_weights(model, [&](const parallel::ParameterSpec& spec) {
+                                     return group_of(groups, spec) == &group;
+                                   }));
     if (group.frozen) text += ", frozen";
     if (group.rule != nullptr) text += fmt::format(", rule {}", group.rule->word);
     if (group.rate_ratio != 1) text += fmt::format(", rate x {}", group.rate_ratio);
@@ -180,16 +189,10 @@ std::string describe_rules(const OptimizerOptions& options, const ParameterList&
   const std::vector<const UpdateRule*> rules = rules_of(options);
   std::vector<std::string> texts;
   for (const UpdateRule* rule : rules) {
-    std::int64_t tensors = 0, weights = 0;
-    for (const ParameterList::Entry& entry : model.entries()) {
-      if (entry.spec.role == parallel::Role::statistic || is_frozen(options.groups, entry.spec) ||
-          &rule_of(options, entry.spec) != rule)
-        continue;
-      ++tensors;
-      weights += entry.spec.shape.elements();
-    }
-    texts.push_back(fmt::format("{}: {}, {}", rule->word, counted(tensors, "tensor", "tensors"),
-                                counted(weights, "weight", "weights")));
+    texts.push_back(fmt::format(
+        "{}: {}", rule->word, counted_weights(model, [&](const parallel::ParameterSpec& spec) {
+          return !is_frozen(options.groups, spec) && &rule_of(options, spec) == rule;
+        })));
   }
   return rules.size() < 2 ? "" : fmt::format("{}", fmt::join(texts, "; "));
 }

@@ -74,9 +74,8 @@ const std::map<std::string, RuleKeyTexts>& rule_key_texts() {
 void visit_keys(Visitor& v, const ScheduleOptions& schedule, OptimizerOptions& optimizer) {
   v.table("optimizer");
   static const std::string meaning = fmt::format("Selects the optimizer: {}.", rule_words(""));
-  std::vector<std::pair<std::string, const UpdateRule*>> words;
-  for (const UpdateRule* rule : rules()) words.emplace_back(rule->word, rule);
-  v.field({"kind", meaning.c_str()}, choice<const UpdateRule*>(optimizer.rule, std::move(words)));
+  v.field({"kind", meaning.c_str()},
+          rule_choice(optimizer.rule, [](const UpdateRule&) { return true; }));
   v.field(
       {"weight_decay",
        "Sets the weight decay, which is not applied to biases and norms unless decay_all = true."},

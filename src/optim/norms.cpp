@@ -61,8 +61,7 @@ void SquareSums::make_tables(const std::vector<char>& counted,
       const auto bucket = static_cast<std::size_t>(layout.tensor({run.tensor}).bucket);
       const std::vector<std::int64_t>& bounds = store_.owned().buckets()[bucket].bounds;
       const std::int64_t bucket_begin = layout.buckets()[bucket].begin;
-      const auto after = std::upper_bound(bounds.begin(), bounds.end(), run.offset - bucket_begin);
-      auto owner = static_cast<std::size_t>(after - bounds.begin()) - 1;
+      std::size_t owner = parallel::FlatLayout::owner_of(bounds, run.offset - bucket_begin);
       for (std::int64_t row = 0; row < run.rows; ++owner) {
         const std::int64_t end = run.rows_before(bucket_begin + bounds[owner + 1]);
         if (end > row) take(static_cast<std::size_t>(run.tensor), owner, end - row);

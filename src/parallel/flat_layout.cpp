@@ -216,8 +216,8 @@ FlatLayout::Cut FlatLayout::closest_cut(const Bucket& bucket, std::int64_t even_
   return {closer(row < run.rows ? row_cut(row) : above, row_cut(row - 1)).offset, even_position};
 }
 
-std::size_t FlatLayout::owner_of(const std::vector<std::int64_t>& bounds, const RowRun& run) {
-  return static_cast<std::size_t>(std::upper_bound(bounds.begin(), bounds.end() - 1, run.offset) -
+std::size_t FlatLayout::owner_of(const std::vector<std::int64_t>& bounds, std::int64_t position) {
+  return static_cast<std::size_t>(std::upper_bound(bounds.begin(), bounds.end(), position) -
                                   bounds.begin() - 1);
 }
 

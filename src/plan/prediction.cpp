@@ -200,8 +200,7 @@ Prediction predict(const train::ReplicaOptions& given, const train::ResolvedLayo
     run.executed_flops += step->flops() * shape.data * shape.tensor;
   for (const train::MatrixWork& work_of_stage : matrices) {
     run.matrix_flops += work_of_stage.flops * shape.tensor;
-    // Replicas that are only averaged from time to time have work of their own.
-    run.repeats_matrices |= work_of_stage.repeats && options.sync != parallel::SyncKind::periodic;
+    run.repeats_matrices |= work_of_stage.repeats;
     run.busiest_matrix_flops = std::max(run.busiest_matrix_flops, work_of_stage.busiest_flops);
     // The recorded rank stands for the others, of which some have less of this work.
     run.executed_flops +=

@@ -236,7 +236,11 @@ TEST(Update, ALimitThatNoElementExceedsChangesNoBit) {
   expect_same_bytes(limited.state.slots[1], plain.state.slots[1], "slot 2");
 }
 
-TEST(Update, LambStepsAlongTheDirection) {
+/// Compares a step along the direction with its rule, an element's new weight from the old one and
+/// the direction. `operations`: those in float32 of an element.
+void compare_along_direction(
+    const ops::UpdatePass& pass, int operations,
+    const std::function<double(double w, double direction, const ops::TensorRates&)>& rule) {
   UpdateFixture p;
   p.state.gradient_limit = 1e-3f;  // of no effect: the buffer holds the direction
   Values w = values(p.state.weight);
@@ -247,15 +251,20 @@ TEST(Update, LambStepsAlongTheDirection) {
     for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
       const double rate = rates.rate;
       w[i] = rates.rule == kernels::statistic_rule ? (1 - rate) * w[i] + rate * g[i]
-                                                   : w[i] - rate * rates.trust_ratio * g[i];
+                                                   : rule(w[i], g[i], rates);
       scale = std::max(scale, std::abs(w[i]));
     }
   }
-  p.run(lamb);
-  expect_close(
-      p.state.weight, w, 4 * 0x1p-24 * scale, 0,
-      "weight: four float32 operations; the gradient's factor was in the direction before");
+  p.run(pass);
+  expect_close(p.state.weight, w, operations * 0x1p-24 * scale, 0,
+               "weight: the gradient's factor was in the direction before");
   expect_same_bytes(p.rounded(), p.state.working, "working weights");
+}
+
+TEST(Update, LambStepsAlongTheDirection) {
+  compare_along_direction(lamb, 4, [](double w, double direction, const ops::TensorRates& r) {
+    return w - static_cast<double>(r.rate) * r.trust_ratio * direction;
+  });
 }
 
 TEST(Update, MuonsDirectionIsTheAverageOfGradients) {
@@ -285,23 +294,10 @@ TEST(Update, MuonsDirectionIsTheAverageOfGradients) {
 }
 
 TEST(Update, MuonStepsAlongTheDirectionAfterTheDecay) {
-  UpdateFixture p;
-  Values w = values(p.state.weight);
-  const Values g = values(p.state.gradient);
-  double scale = 1;
-  for (const ops::FlatChunk& chunk : p.chunks) {
-    const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
-    for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
-      const double rate = rates.rate;
-      w[i] = rates.rule == kernels::statistic_rule
-                 ? (1 - rate) * w[i] + rate * g[i]
-                 : w[i] * (1 - rate * rates.weight_decay) - rate * rates.trust_ratio * g[i];
-      scale = std::max(scale, std::abs(w[i]));
-    }
-  }
-  p.run(muon);
-  expect_close(p.state.weight, w, 6 * 0x1p-24 * scale, 0, "weight: six float32 operations");
-  expect_same_bytes(p.rounded(), p.state.working, "working weights");
+  compare_along_direction(muon, 6, [](double w, double direction, const ops::TensorRates& r) {
+    const double rate = r.rate;
+    return w * (1 - rate * r.weight_decay) - rate * r.trust_ratio * direction;
+  });
 }
 
 /// Weights and running statistics, in chunks of 1, 4096, 906, 5003 and 37 elements.

@@ -28,7 +28,7 @@ std::vector<Setting> settings_of_two_rules(ShardKind kind) {
   std::vector<Setting> settings;
   for (const auto& [own, other] : {std::pair(&rule("sgd"), &rule("lamb")),
                                    {&rule("lamb"), &rule("lars")},
-                                   {&rule("adamw"), &whole_sgd},
+                                   {&rule("adamw"), &rule("muon")},
                                    {&rule("muon"), &rule("sgd")}})
     settings.push_back({.kind = kind,
                         .per_rank = 2,
@@ -201,7 +201,7 @@ TEST(ShardedSteps, ATensorOfAMatrixRuleIsOnOneRank) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   ToyFixture toy(
       cpu, world(), engine,
-      {.kind = ShardKind::parameters, .optimizer = &rule("adamw"), .group_rule = &whole_sgd});
+      {.kind = ShardKind::parameters, .optimizer = &rule("adamw"), .group_rule = &rule("muon")});
   int whole = 0, cut = 0;
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(toy.list.entries().size());
        ++index) {

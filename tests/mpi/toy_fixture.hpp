@@ -105,15 +105,6 @@ inline OptimizerOptions options_of(const Setting& setting) {
   return options;
 }
 
-/// SGD as a rule that needs whole matrices.
-inline const UpdateRule whole_sgd = [] {
-  UpdateRule changed = rule("sgd");
-  changed.word = "whole_sgd";
-  changed.scope = RuleScope::matrix;
-  changed.rule_of_others = &rule("adamw");
-  return changed;
-}();
-
 inline double to_double(const Tensor& tensor, std::int64_t i) {
   if (tensor.dtype == DType::float32) return tensor.as<float>()[i];
   return std::bit_cast<float>(static_cast<std::uint32_t>(tensor.as<std::uint16_t>()[i]) << 16);

@@ -48,10 +48,9 @@ inline constexpr OpEntry op_list[] = {
     {"mean_pool_backward"}, {"mean_pool_forward"}, {"merge_statistics"}, {"pack_status"},
     {"positions_backward"}, {"prepare_images"}, {"read_status"}, {"relu_backward"},
     {"relu_forward"}, {"rotary"}, {"row_norm_backward"}, {"row_norm_forward"}, {"row_square_sums"},
-    {"scaled_copy"},
-    {"silu_backward"}, {"silu_forward"}, {"softmax_gradient"}, {"softmax_statistics"},
-    {"softmax_sums"}, {"sum_lists"}, {"swap"}, {"swiglu_backward"}, {"swiglu_forward"},
-    {"transpose"}, {"update_ema"}, {"weighted_sum"}};
+    {"scaled_copy"}, {"silu_backward"}, {"silu_forward"}, {"softmax_gradient"},
+    {"softmax_statistics"}, {"softmax_sums"}, {"sum_lists"}, {"swap"}, {"swiglu_backward"},
+    {"swiglu_forward"}, {"transpose"}, {"update_ema"}, {"weighted_sum"}};
 // clang-format on
 
 /// An op, made from its name while the program is compiled: a name that is not in the list does not

@@ -114,9 +114,9 @@ class FlatLayout {
   /// are such, a bucket is divided so that the parts of all buckets up to it are even: a shard that
   /// owns a large tensor of one bucket gets less of the next ones.
   std::vector<std::vector<std::int64_t>> shard_bounds(int shards) const;
-  /// Returns the shard that owns a run of a bucket, or its first rows. `bounds`: the bucket's
-  /// element of shard_bounds().
-  static std::size_t owner_of(const std::vector<std::int64_t>& bounds, const RowRun& run);
+  /// Returns the shard that owns the row that begins at `position`. `bounds`: of its bucket,
+  /// counted from where the position counts.
+  static std::size_t owner_of(const std::vector<std::int64_t>& bounds, std::int64_t position);
   /// Returns the cuts of one bucket in the working weights, in bytes. `bounds`: its element of
   /// shard_bounds().
   std::vector<std::int64_t> working_bounds(const Bucket& bucket,

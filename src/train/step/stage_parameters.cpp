@@ -104,10 +104,6 @@ std::vector<int> block_kinds(const ReplicaOptions& options, const model::Model& 
   return kinds;
 }
 
-int owners_of_state(const ReplicaOptions& options, const parallel::MeshShape& shape) {
-  return options.shard == parallel::ShardKind::none ? 1 : shape.data;
-}
-
 MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape& shape, int stage,
                        DeviceKind target) {
   const parallel::Mesh mesh = parallel::Mesh::meta(shape, parallel::rank_of(shape, {stage, 0, 0}));
@@ -115,7 +111,8 @@ MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape&
                            {0, shape.tensor, options.sequence});
   const StageParameters parameters(options, model, mesh, target);
   const parallel::FlatLayout& layout = parameters.layout;
-  const int owners = owners_of_state(options, shape);
+  const bool is_sharded = options.shard != parallel::ShardKind::none;
+  const int owners = is_sharded ? shape.data : 1;
   std::vector<std::int64_t> elements(static_cast<std::size_t>(owners)), widest(elements.size());
   std::vector<double> flops(elements.size());
   const std::vector<std::vector<std::int64_t>> bounds = layout.shard_bounds(owners);
@@ -126,7 +123,7 @@ MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape&
     if (!run.whole) continue;
     const parallel::ParameterSpec& spec = parameters.list[{run.tensor}];
     const auto bucket = static_cast<std::size_t>(layout.tensor({run.tensor}).bucket);
-    const std::size_t owner = parallel::FlatLayout::owner_of(bounds[bucket], run);
+    const std::size_t owner = parallel::FlatLayout::owner_of(bounds[bucket], run.offset);
     flops[owner] +=
         optim::rule_of(options.optimizer, spec).flops_of_matrix(spec.rows(), spec.row_elements());
     widest[owner] = std::max(widest[owner], spec.shape.elements());
@@ -134,8 +131,10 @@ MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape&
   const auto index_of_most = [](const auto& values) {
     return static_cast<int>(std::ranges::max_element(values) - values.begin());
   };
-  const bool repeats = owners == 1 && shape.data > 1;
-  return {.flops = std::accumulate(flops.begin(), flops.end(), 0.0) * (repeats ? shape.data : 1),
+  // Replicas that are only averaged from time to time have work of their own.
+  const bool repeats =
+      !is_sharded && shape.data > 1 && options.sync != parallel::SyncKind::periodic;
+  return {.flops = std::accumulate(flops.begin(), flops.end(), 0.0) * (shape.data / owners),
           .busiest_flops = std::ranges::max(flops),
           .repeats = repeats,
           .busiest_rank = index_of_most(flops),

@@ -195,7 +195,7 @@ std::vector<std::size_t> owners_of(const FlatLayout& layout, int shards) {
   for (const RowRun& run : layout.runs()) {
     if (!run.whole) continue;
     owners.push_back(FlatLayout::owner_of(
-        bounds[static_cast<std::size_t>(layout.tensor({run.tensor}).bucket)], run));
+        bounds[static_cast<std::size_t>(layout.tensor({run.tensor}).bucket)], run.offset));
   }
   return owners;
 }

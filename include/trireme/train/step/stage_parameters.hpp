@@ -55,15 +55,12 @@ struct StageParameters {
 struct MatrixWork {
   double flops = 0;          ///< of all data ranks of a stage, for one tensor rank
   double busiest_flops = 0;  ///< of the data rank that has most
-  /// Every data rank does all of it, because state is not sharded.
+  /// Every replica does the same, because state is not sharded.
   bool repeats = false;
   /// Data ranks: with the most of this work, with the largest matrix, with the most elements. 0 if
   /// nothing is sharded.
   int busiest_rank = 0, widest_rank = 0, fullest_rank = 0;
 };
-
-/// Returns the data ranks that divide the state of an update: 1 if nothing is sharded.
-int owners_of_state(const ReplicaOptions& options, const parallel::MeshShape& shape);
 
 /// Computes the work on matrices in a stage without a replica.
 MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape& shape, int stage,
