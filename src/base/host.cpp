@@ -7,6 +7,7 @@
 #include "trireme/base/host.hpp"
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -100,6 +101,22 @@ std::int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::int64_t size = 0, resident = 0;
   return file >> size >> resident ? resident * ::sysconf(_SC_PAGESIZE) : 0;
+}
+
+double process_age_seconds() {
+  // Field 22 is the start in ticks since the boot. The name in parentheses may hold spaces.
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  timespec now{};
+  if (!std::getline(file, line) || ::clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+  std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  double ticks = 0;
+  if (!(fields >> ticks)) return 0;
+  const double since_boot =
+      static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  return std::max(0.0, since_boot - ticks / static_cast<double>(::sysconf(_SC_CLK_TCK)));
 }
 
 void open_missing_standard_streams() {

@@ -6,21 +6,19 @@
 #include <shared_mutex>
 #include <utility>
 
-#include "trireme/base/expect.hpp"
-
 namespace trireme {
 namespace {
 
 // Shared, so that an observer that blocks one thread does not block the others.
 std::shared_mutex mutex;
-std::function<void(const char*)> current_observer;
+std::list<std::function<void(const char*)>> observers;
 std::atomic<const char*> current_part = nullptr;
 
 }  // namespace
 
 void enter_phase(const char* phase) {
   const std::shared_lock lock(mutex);
-  if (current_observer) current_observer(phase);
+  for (const auto& observer : observers) observer(phase);
 }
 
 PhasePart::PhasePart(const char* name) { current_part = name; }
@@ -29,13 +27,12 @@ const char* PhasePart::current() { return current_part; }
 
 PhaseObserver::PhaseObserver(std::function<void(const char*)> observer) {
   const std::lock_guard lock(mutex);
-  TRIREME_EXPECT(!current_observer);
-  current_observer = std::move(observer);
+  place_ = observers.insert(observers.end(), std::move(observer));
 }
 
 PhaseObserver::~PhaseObserver() {
   const std::lock_guard lock(mutex);
-  current_observer = nullptr;
+  observers.erase(place_);
 }
 
 }  // namespace trireme

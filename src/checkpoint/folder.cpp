@@ -268,6 +268,7 @@ void remove_exit_record(const std::string& run_folder) {
 void write_exit_record(const std::string& run_folder, const ExitRecord& record) {
   nlohmann::ordered_json json;
   json["start"] = record.start;
+  json["end"] = utc_timestamp();
   json["code"] = static_cast<int>(record.code);
   json["reason"] = record.reason;
   json["step"] = record.step;

@@ -38,20 +38,23 @@ class LineReader {
   explicit LineReader(const std::string& path)
       : file_(path, io::File::Mode::read_own), block_(static_cast<std::size_t>(block_bytes)) {}
 
-  /// Reads the next complete line without its newline. Returns false at the end of the file.
+  /// Reads the next complete line without its newline. Returns false at the end of the file; a
+  /// later call goes on from there.
   bool next(std::string& line, bool& is_too_long) {
-    line.clear();
-    is_too_long = false;
     for (;;) {
-      if (position_ == end_ && !fill(is_too_long)) return false;
+      if (position_ == end_ && !fill(is_too_long_)) return false;
       const char* const begin = block_.data() + position_;
       const auto* const feed = static_cast<const char*>(
           std::memchr(begin, '\n', static_cast<std::size_t>(end_ - position_)));
       const std::int64_t bytes = feed == nullptr ? end_ - position_ : feed - begin;
-      is_too_long = is_too_long || std::ssize(line) + bytes > line_limits.bytes;
-      if (!is_too_long) line.append(begin, static_cast<std::size_t>(bytes));
+      is_too_long_ = is_too_long_ || std::ssize(line_) + bytes > line_limits.bytes;
+      if (!is_too_long_) line_.append(begin, static_cast<std::size_t>(bytes));
       position_ += bytes + (feed == nullptr ? 0 : 1);
-      if (feed != nullptr) return true;
+      if (feed == nullptr) continue;
+      std::swap(line, line_);
+      line_.clear();
+      is_too_long = std::exchange(is_too_long_, false);
+      return true;
     }
   }
 
@@ -76,6 +79,8 @@ class LineReader {
 
   io::File file_;
   std::vector<char> block_;
+  std::string line_;          ///< that has begun
+  bool is_too_long_ = false;  ///< line_ was
   std::int64_t offset_ = 0, position_ = 0, end_ = 0;
 };
 
@@ -112,6 +117,11 @@ const nlohmann::ordered_json& MetricsReader::operator[](std::string_view key) co
   const auto at = std::find(keys_.begin(), keys_.end(), key);
   TRIREME_EXPECT(at != keys_.end() && !values_.empty());
   return values_[static_cast<std::size_t>(at - keys_.begin())];
+}
+
+std::optional<double> MetricsReader::number(std::string_view key) const {
+  const nlohmann::ordered_json& value = (*this)[key];
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 
 std::string MetricsReader::skipped() const {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
 #include "trireme/base/plain_file.hpp"
 #include "trireme/io/damaged_file.hpp"
 #include "trireme/io/json.hpp"
@@ -76,14 +77,27 @@ std::optional<nlohmann::ordered_json> RunFolder::read_exit_record() const {
   return record;
 }
 
-bool RunFolder::ended_as_done(Log& log) const {
+std::optional<ExitTimes> RunFolder::times_of(const nlohmann::ordered_json& exit_record) {
+  const auto time = [&](const char* key) {
+    const auto found = exit_record.find(key);
+    const bool is_text = found != exit_record.end() && found->is_string();
+    return is_text ? parse_utc(found->get<std::string>()) : std::nullopt;
+  };
+  const std::optional<double> start = time("start"), end = time("end");
+  if (!start || !end) return std::nullopt;
+  return ExitTimes{.start = *start, .end = *end};
+}
+
+RunFolder::PreviousEnd RunFolder::previous_end(Log& log) const {
   try {
     const auto record = read_exit_record();
-    return record &&
-           record->value("code", nlohmann::ordered_json()) == static_cast<int>(ExitCode::done);
+    if (!record) return {};
+    const bool is_done =
+        record->value("code", nlohmann::ordered_json()) == static_cast<int>(ExitCode::done);
+    return {.is_done = is_done, .times = times_of(*record)};
   } catch (const InputError& error) {
     io::keep_as_damaged(exit_record(), error.what(), log);
-    return false;
+    return {};
   }
 }
 

@@ -163,6 +163,24 @@ double best_checkpoint_interval(double checkpoint_seconds, double mtbf) {
          checkpoint_seconds;
 }
 
+std::optional<ExpectedAccount> expect_account(const Prediction& run, const Machine& machine,
+                                              const SavingTimes& saving) {
+  const double mtbf = machine.reliability.node_mtbf_hours * 3600 / run.nodes;
+  if (!run.run_seconds || mtbf == 0) return std::nullopt;
+  ExpectedAccount account{.train = *run.run_seconds, .start = machine.reliability.start_seconds};
+  const double interval = std::min(saving.interval, account.train),
+               intervals = account.train / interval;
+  account.checkpoint = intervals * saving.wait;
+  // Nodes may fail at any time, at a restart too. The first start adds its own.
+  const double wall = account.start + mtbf * std::exp(account.start / mtbf) *
+                                          std::expm1((interval + saving.wait) / mtbf) * intervals;
+  account.failures = wall / mtbf;
+  account.restart = account.start > 0 ? account.failures * account.start : 0;
+  account.repeated =
+      std::max(0.0, wall - account.train - account.start - account.checkpoint - account.restart);
+  return account;
+}
+
 ModelWork work_of_model(const train::ReplicaOptions& options) {
   return {.flops_of_a_sample = train::model_flops_of_a_sample(options),
           .checkpoint_bytes = checkpoint_bytes(options)};

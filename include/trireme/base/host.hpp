@@ -31,6 +31,9 @@ std::int64_t memory_limit_of_groups(const std::string& groups, const std::string
 /// Returns the resident bytes of this process, shared pages included; 0 if the system does not say.
 std::int64_t resident_bytes();
 
+/// Returns the seconds since this process began, an exec included; 0 if the system does not say.
+double process_age_seconds();
+
 /// Opens /dev/null for each closed standard stream; standard output then cannot be written. Called
 /// first in main(). Without it the next file that is opened, for example a checkpoint, would get
 /// descriptor 0, 1 or 2 and receive the program's printed output.

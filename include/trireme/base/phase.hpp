@@ -2,12 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <list>
 
 namespace trireme {
 
-/// Reports to the registered PhaseObserver that a phase such as "checkpoint-write" starts or
-/// continues. Called at the start of work that may take long or fail, from any thread of any
-/// library. Costs one shared lock if no observer is registered.
+/// Reports to all PhaseObservers that a phase such as "checkpoint-write" starts or continues.
+/// Called at the start of work that may take long or fail, from any thread of any library. Costs
+/// one shared lock if no observer is registered.
 void enter_phase(const char* phase);
 
 /// Names a part of a phase while it exists, for reports of the watchdog. Unlike a phase it neither
@@ -23,18 +24,21 @@ class PhasePart {
   static const char* current();
 };
 
-/// Registers a callback for enter_phase() until its destruction. The run's watchdog and its fault
-/// injection use it.
+/// Registers a callback for enter_phase() until its destruction. The watchdog, the fault injection
+/// and the account of time of a run use it.
 ///
-/// At most one observer exists at a time. The callback runs in every thread that enters a phase, in
-/// several threads at once. The registration is global, like the signal handlers of a process,
-/// because no object of a run owns the process.
+/// The callback runs in every thread that enters a phase, in several threads at once. The
+/// registration is global, like the signal handlers of a process, because no object of a run owns
+/// the process.
 class PhaseObserver {
  public:
   explicit PhaseObserver(std::function<void(const char* phase)> observer);
   ~PhaseObserver();
   PhaseObserver(const PhaseObserver&) = delete;
   PhaseObserver& operator=(const PhaseObserver&) = delete;
+
+ private:
+  std::list<std::function<void(const char*)>>::iterator place_;
 };
 
 }  // namespace trireme

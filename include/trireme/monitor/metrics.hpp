@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,10 +68,13 @@ class MetricsReader {
   /// InputError if the path is a link or not a file.
   MetricsReader(const std::string& path, std::vector<std::string> keys);
   ~MetricsReader();
-  /// Reads the next row. Returns false after the last one. Throws Failure if the disk fails.
+  /// Reads the next row. Returns false after the last one; a later call reads what was appended
+  /// since. Throws Failure if the disk fails.
   bool next();
   /// Returns a member of the row, one of `keys`; null if it is missing.
   const nlohmann::ordered_json& operator[](std::string_view key) const;
+  /// Returns a member of the row as a number; none if it is not one.
+  std::optional<double> number(std::string_view key) const;
   /// Returns the line of the row, without its newline.
   const std::string& line() const { return line_; }
   /// Returns "", or how many lines were skipped so far and why the first was; the incomplete last

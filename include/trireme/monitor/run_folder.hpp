@@ -12,6 +12,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/io/run_names.hpp"
 #include "trireme/monitor/metrics.hpp"
+#include "trireme/monitor/run_account.hpp"
 
 namespace trireme::monitor {
 
@@ -54,9 +55,16 @@ class RunFolder {
   /// Returns the object in exit.json; none if it is missing. Throws InputError if it cannot be
   /// read.
   std::optional<nlohmann::ordered_json> read_exit_record() const;
-  /// Returns whether the exit record of the previous start has the code 0 (done). A record that
-  /// cannot be read is renamed to exit.json.damaged with a warning.
-  bool ended_as_done(Log& log) const;
+  /// How the previous start ended, by exit.json.
+  struct PreviousEnd {
+    bool is_done = false;  ///< with code 0
+    std::optional<ExitTimes> times = {};
+  };
+  /// Returns how the previous start ended; a killed start has left no record. A record that cannot
+  /// be read is renamed to exit.json.damaged with a warning.
+  PreviousEnd previous_end(Log& log) const;
+  /// Returns the times of an exit record, if it has both.
+  static std::optional<ExitTimes> times_of(const nlohmann::ordered_json& exit_record);
 
  private:
   std::string path_;

@@ -98,4 +98,31 @@ double predict_step_seconds(train::ReplicaOptions options, const train::Resolved
 /// together.
 double best_checkpoint_interval(double checkpoint_seconds, double mtbf);
 
+/// The expected time of a run with failures, in seconds. The account of a finished run
+/// (monitor::Account) has these parts too.
+struct ExpectedAccount {
+  double train = 0;       ///< steps that are made once
+  double start = 0;       ///< the first start
+  double checkpoint = 0;  ///< waits of the steps for checkpoints
+  double failures = 0;    ///< their number
+  double repeated = 0;    ///< steps done again
+  double restart = 0;     ///< starts after failures
+
+  double wall() const { return train + start + checkpoint + repeated + restart; }
+  /// Returns the part of the time with nodes in which steps are made for the first time.
+  double runtime_goodput() const { return train / wall(); }
+};
+
+/// How a run saves, in seconds.
+struct SavingTimes {
+  double interval = 0;  ///< of computation between checkpoints, above 0
+  double wait = 0;      ///< of the steps for each of them
+};
+
+/// Returns the account that a run is expected to have; none if its end, or the time between
+/// failures of a node, is not known. Source: Daly 2006, equation 13. Its numbers are huge or
+/// infinite if failures are much closer together than checkpoints.
+std::optional<ExpectedAccount> expect_account(const Prediction& run, const Machine& machine,
+                                              const SavingTimes& saving);
+
 }  // namespace trireme::plan

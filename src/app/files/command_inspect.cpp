@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "account_report.hpp"
 #include "app/commands.hpp"
 #include "stored_file.hpp"
 #include "trireme/base/check.hpp"
@@ -213,14 +214,16 @@ void note_damage(Json& json, const std::string& path, Body&& body) {
   }
 }
 
-/// Adds the last valid row of each kind in metrics.jsonl.
-void describe_metrics(Json& json, const monitor::RunFolder& folder) {
+/// Adds the last valid row of each kind in metrics.jsonl, the exit record and the account.
+void describe_records(Json& json, const monitor::RunFolder& folder) {
   // Everybody can write kinds; the program has about ten.
   constexpr std::size_t max_kinds = 64;
   Json last = Json::object();  // kind -> line, then its row
+  monitor::AccountReader account;
   note_damage(json, folder.metrics(), [&] {
-    monitor::MetricsReader row = folder.read_metrics({"kind"});
+    monitor::MetricsReader row = folder.read_metrics(monitor::AccountReader::keys());
     while (row.next()) {
+      account.add(row);
       if (!row["kind"].is_string()) continue;
       const auto& name = row["kind"].get_ref<const std::string&>();
       if (last.size() < max_kinds || last.contains(name)) last[name] = row.line();
@@ -230,6 +233,14 @@ void describe_metrics(Json& json, const monitor::RunFolder& folder) {
   });
   for (Json& row : last) row = Json::parse(row.get_ref<const std::string&>());
   json["metrics"] = last;
+  std::optional<monitor::ExitTimes> exit;
+  note_damage(json, folder.exit_record(), [&] {
+    const std::optional<Json> record = folder.read_exit_record();
+    if (!record) return;
+    json["exit"] = *record;
+    exit = monitor::RunFolder::times_of(*record);
+  });
+  if (const auto found = account.result(exit)) json["account"] = to_json(*found);
 }
 
 /// Adds the checkpoints of a folder to `json`; the folder may be missing. Reads every byte of the
@@ -253,10 +264,7 @@ Json describe_run(const std::string& path) {
   Json json{{"kind", "run"}, {"path", path}};
   const monitor::RunFolder folder(path);
   describe_checkpoints(json, folder.checkpoints());
-  describe_metrics(json, folder);
-  note_damage(json, folder.exit_record(), [&] {
-    if (const std::optional<Json> record = folder.read_exit_record()) json["exit"] = *record;
-  });
+  describe_records(json, folder);
   return json;
 }
 
@@ -279,6 +287,7 @@ std::string run_text(const Json& json) {
   if (!json.contains("metrics")) return text;
   for (const auto& [kind, row] : json["metrics"].items())
     text += fmt::format("  last {}: {}\n", printable(kind), row.dump());
+  if (json.contains("account")) text += account_text(json["account"]);
   if (json.contains("exit")) text += fmt::format("  last exit: {}\n", json["exit"].dump());
   return text;
 }

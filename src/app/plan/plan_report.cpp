@@ -175,6 +175,49 @@ Line run_line(const Prediction& run) {
            {"cost_usd", or_null(run.cost_usd)}}};
 }
 
+/// The time of the run with its failures; none without a time between failures.
+std::optional<Line> account_line(const PlanReport& report) {
+  const Prediction& run = report.prediction;
+  const deck::Deck& deck = report.run.deck;
+  const Duration& every = deck.checkpoint.every;
+  const double interval =
+      every.is_time()
+          ? every.value
+          : run.step_seconds * static_cast<double>(steps_of(every, report.run.rows.front().scale));
+  const bool waits = !deck.checkpoint.asynchronous && run.checkpoint_seconds;
+  const auto expected = plan::expect_account(
+      run, report.machine, {.interval = interval, .wait = waits ? *run.checkpoint_seconds : 0});
+  if (!expected) return std::nullopt;
+  std::string text;
+  constexpr double hopeless = 100;
+  if (!(expected->wall() < hopeless * expected->train)) {
+    const double mtbf = report.machine.reliability.node_mtbf_hours * 3600 / run.nodes;
+    text = fmt::format(
+        "more than {} times the training: nodes fail every {}, between checkpoints are {} and a "
+        "start takes {}; shorten checkpoint.every",
+        hopeless, format_short_seconds(mtbf), format_short_seconds(interval),
+        format_short_seconds(expected->start));
+  } else {
+    text = fmt::format("{} with {:.3g} failures: training {}, done again {}, starts {}",
+                       format_seconds(expected->wall()), expected->failures,
+                       format_seconds(expected->train), format_seconds(expected->repeated),
+                       format_seconds(expected->start + expected->restart));
+    if (waits)
+      text += fmt::format(", waits for checkpoints {}", format_seconds(expected->checkpoint));
+    text += fmt::format("; runtime goodput {:.1f} %", 100 * expected->runtime_goodput());
+  }
+  const auto finite = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
+  return Line{"account",
+              text,
+              {{"wall_s", finite(expected->wall())},
+               {"train_s", expected->train},
+               {"repeated_s", finite(expected->repeated)},
+               {"start_s", finite(expected->start + expected->restart)},
+               {"checkpoint_s", expected->checkpoint},
+               {"failures", finite(expected->failures)},
+               {"runtime_goodput", expected->runtime_goodput()}}};
+}
+
 std::vector<Line> describe(const PlanReport& report) {
   const deck::Deck& deck = report.run.deck;
   const train::ResolvedLayout& layout = report.run.rows.front();
@@ -197,6 +240,7 @@ std::vector<Line> describe(const PlanReport& report) {
                           data_line(report),
                           checkpoint_line(report.prediction),
                           run_line(report.prediction)};
+  if (const auto line = account_line(report)) lines.push_back(*line);
   if (report.simgrid) lines.push_back(*report.simgrid);
   return lines;
 }

@@ -14,6 +14,7 @@
 #include "app/plan/run_prediction.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/phase.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/run/range_test.hpp"
@@ -82,7 +83,10 @@ deck::Deck deck_to_train(const TrainOptions& options, const comm::Communicator& 
 }
 
 ExitCode train_command(const TrainOptions& options, const std::string& command) {
+  const train::TimeAccount account;
+  enter_phase("mpi");
   comm::Environment environment;
+  enter_phase("inputs");
   Log log(environment.world().rank() == 0);
   run_and_exit(environment, log, [&] {
     const train::RestartPolicy policy = restart_policy(options);
@@ -117,6 +121,7 @@ ExitCode train_command(const TrainOptions& options, const std::string& command) 
         if (environment.world().rank() == 0) machine = read_machine_of(deck);
       });
     });
+    enter_phase("allocate");
     // The engine starts before Kokkos, so that its thread may run on all cores of this rank.
     comm::Engine engine(train::choose_progress_mode(environment));
     std::optional<KokkosScope> kokkos;
@@ -124,6 +129,7 @@ ExitCode train_command(const TrainOptions& options, const std::string& command) 
       kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));
     });
     train::TrainRequest request{deck, policy, command};
+    request.account = &account;
     if (machine) request.predictor = make_predictor(*std::move(machine), options.deck.path, log);
     return with_deck_locations(deck, [&] {
       return range ? train::test_rates(request, *range, environment, engine, log)

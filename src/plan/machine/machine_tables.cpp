@@ -324,6 +324,8 @@ void visit(Visitor& v, Machine& machine, const HasTable& has_table) {
     table.required("node_mtbf_hours", "Sets the mean time between failures of one node.",
                    "give the mean time between failures of one node in hours",
                    keys::real(machine.reliability.node_mtbf_hours, keys::above(0)));
+    table.optional("start_seconds", "Sets the time from the start of a job to its first step.",
+                   optional_real(machine.reliability.start_seconds));
   }
   {
     Table table(v, "price", has_table("price"), machine.price.origin);

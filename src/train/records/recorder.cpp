@@ -310,6 +310,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split,
             options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
             metrics.loss, measured);
+  account(state, false);
 }
 
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
@@ -328,6 +329,30 @@ void Recorder::checkpoint(const RunState& state, const std::string& path, std::i
   progress_.clear();
   log_.info("checkpoint {} ({}, {:.2f} s, steps waited {:.2f} s)", path, format_bytes(bytes),
             seconds, stall_seconds);
+  account(state, false);
+}
+
+void Recorder::account(const RunState& state, bool ended) {
+  if (!options_.is_recorder || options_.account == nullptr) return;
+  const StartFacts& start = options_.start;
+  monitor::MetricsRow row("account");
+  row.add("step", state.step).add("launched", options_.account->launched());
+  if (!start.job.empty()) row.add("job", start.job);
+  if (start.job_start.submitted) row.add("job_submitted", *start.job_start.submitted);
+  if (start.job_start.started) row.add("job_started", *start.job_start.started);
+  if (start.previous)
+    row.add("previous_start", start.previous->start).add("previous_end", start.previous->end);
+  row.add("nodes", start.nodes).add("elapsed_at_launch", start.elapsed_at_launch);
+  if (start.time_limit) row.add("time_limit", *start.time_limit);
+  const monitor::StartSeconds seconds = options_.account->seconds();
+  for (std::size_t part = 0; part < seconds.size(); ++part)
+    row.add(monitor::key_of(static_cast<monitor::StartPart>(part)), seconds[part]);
+  row.add("ended", ended);
+  write(row, state);
+  if (!ended) return;
+  progress_.clear();
+  log_.info("this start took {}: {}", format_short_seconds(options_.account->total()),
+            monitor::describe_parts(seconds));
 }
 
 void Recorder::event(const RunState& state, const std::string& event, const std::string& detail) {

@@ -17,11 +17,24 @@
 #include "trireme/monitor/run_folder.hpp"
 #include "trireme/monitor/tensorboard.hpp"
 #include "trireme/train/records/prediction_comparison.hpp"
+#include "trireme/train/records/time_account.hpp"
+#include "trireme/train/run/job_time.hpp"
 #include "trireme/train/run/run_state.hpp"
 #include "trireme/train/step/evaluation.hpp"
 #include "trireme/train/step/step_pipeline.hpp"
 
 namespace trireme::train {
+
+/// Facts for the account of a start. Times are in seconds since 1970-01-01 UTC.
+struct StartFacts {
+  std::string job;  ///< of the batch system, "slurm 4711"; empty outside of a job
+  JobStart job_start = {};
+  std::optional<monitor::ExitTimes> previous = {};  ///< of the start before
+  std::int64_t nodes = 1;
+  std::optional<double> time_limit = {};  ///< when this start must have ended
+  /// `elapsed_s` of the rows at the time when the process began.
+  double elapsed_at_launch = 0;
+};
 
 /// Writes the records of a run: metrics.jsonl, TensorBoard files, the progress line and log lines.
 /// Only world rank 0 records; on other ranks every call returns at once.
@@ -43,6 +56,9 @@ class Recorder {
     /// Model FLOPs of a step, mean over the ranks; 0: not recorded.
     double flops_per_rank = 0;
     MachinePrediction prediction = {};
+    /// Where the time of this start goes; null: not recorded.
+    const TimeAccount* account = nullptr;
+    StartFacts start = {};
     /// Rows are written only while it is held; null: always. Outlives the recorder.
     const checkpoint::Lease* lease = nullptr;
   };
@@ -71,6 +87,9 @@ class Recorder {
   /// - `seconds`: total time, including the writer thread.
   void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
                   double stall_seconds, double copy_seconds, double seconds);
+  /// Writes a row of kind account. `ended`: this start makes no more steps. Called when a start
+  /// begins and ends; checkpoint() and evaluation() write one too.
+  void account(const RunState& state, bool ended);
   /// Begins to sum the times of an epoch. Called after a rollback, which may repeat an epoch.
   void begin_epoch(std::int64_t epoch);
   /// Writes a row of kind event.

@@ -75,7 +75,7 @@ HeldRunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment
     create(files.checkpoints());
     log.open_file(files.log());
     files.rename_other_kinds(log);
-    folder.ended_as_done = files.ended_as_done(log);
+    folder.previous_end = files.previous_end(log);
     checkpoint::remove_exit_record(deck.run.folder);
   });
   return folder;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <sstream>
 
 #include "trireme/base/batch_job.hpp"
 #include "trireme/base/clock.hpp"
@@ -73,7 +74,32 @@ std::optional<double> seconds_left(const BatchJob& job) {
   return std::nullopt;
 }
 
+/// Parses a local time of Slurm, as in 2026-11-29T16:10:43.
+std::optional<double> slurm_time(const std::string& text) {
+  std::tm date{};
+  const char* const end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &date);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  date.tm_isdst = -1;
+  return static_cast<double>(std::mktime(&date));
+}
+
 }  // namespace
+
+JobStart query_job_start() {
+  for (const BatchJob& job : batch_jobs()) {
+    if (job.system != BatchJob::System::slurm) continue;
+    std::istringstream answer(
+        run_command("env SLURM_TIME_FORMAT=standard squeue -h -j '" + job.id + "' -o '%V %S'"));
+    std::string submitted, started;
+    answer >> submitted >> started;
+    JobStart times{slurm_time(submitted), slurm_time(started)};
+    if (const char* start = std::getenv("SLURM_JOB_START_TIME")) {
+      if (const double seconds = std::atof(start); seconds > 0) times.started = seconds;
+    }
+    return times;
+  }
+  return {};
+}
 
 std::optional<double> parse_clock(const std::string& text) {
   const std::size_t dash = text.find('-');

@@ -16,6 +16,7 @@
 #include "reader_threads.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"
+#include "trireme/base/phase.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
@@ -428,6 +429,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     compare_meanings_of_sets(*this, log);
   });
   compare_devices(mesh.world, device, log);
+  enter_phase("allocate");
   const ReplicaOptions options = make_replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   const int readers = choose_reader_threads(deck, environment, device, log);

@@ -13,6 +13,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -29,6 +30,7 @@
 #include "train/supervision/run_supervisor.hpp"
 #include "train/supervision/watchdog.hpp"
 #include "training_loop.hpp"
+#include "trireme/base/batch_job.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/phase.hpp"
@@ -36,6 +38,7 @@
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/train/model_flops.hpp"
 #include "trireme/train/run/held_run_folder.hpp"
+#include "trireme/train/run/job_time.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/run_clock.hpp"
 
@@ -194,7 +197,7 @@ Watchdog::Options watchdog_options(const deck::Deck& deck, const ExitRecorder& e
 std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
                                         const TrainRequest& request, const Run& run,
                                         const RunState& state, const checkpoint::Lease& lease,
-                                        Log& log) {
+                                        const StartFacts& facts, Log& log) {
   const deck::Deck& deck = request.deck;
   double flops_per_rank = 0;
   MachinePrediction prediction;
@@ -220,6 +223,8 @@ std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
                                                             .device = run.device,
                                                             .flops_per_rank = flops_per_rank,
                                                             .prediction = prediction,
+                                                            .account = request.account,
+                                                            .start = facts,
                                                             .lease = &lease},
                                           log);
   });
@@ -273,7 +278,8 @@ class RowSequence {
   explicit RowSequence(const Parts& parts)
       : start_(parts),
         hosts_(gather_hosts(parts.environment)),
-        faults_(parts.request.deck.debug.faults, parts.environment.world().rank()) {
+        faults_(parts.request.deck.debug.faults, parts.environment.world().rank()),
+        facts_(facts_of_start(parts)) {
     if (const auto& steps = parts.request.deck.monitor.trace)
       trace_ = monitor::Trace(parts.environment.world().rank(), steps->first, steps->last);
   }
@@ -296,6 +302,19 @@ class RowSequence {
  private:
   const deck::Deck& deck() const { return start_.request.deck; }
 
+  /// Returns what rank 0 records of the time before this start. Asks the batch system.
+  StartFacts facts_of_start(const Parts& parts) const {
+    if (parts.environment.world().rank() != 0) return {};
+    const std::set<std::string> nodes(hosts_.begin(), hosts_.end());
+    const std::vector<BatchJob> jobs = batch_jobs();
+    const std::optional<double> left = parts.clock.seconds_left();
+    return {.job = jobs.empty() ? "" : jobs.front().text(),
+            .job_start = query_job_start(),
+            .previous = parts.folder.previous_end.times,
+            .nodes = std::ssize(nodes),
+            .time_limit = left ? std::optional(wall_seconds() + *left) : std::nullopt};
+  }
+
   /// Trains the row of the step after step_. Returns the exit code, or nothing if the run goes on
   /// with the row of step_.
   std::optional<ExitCode> train_row(const std::optional<checkpoint::CheckpointChoice>& newest) {
@@ -303,7 +322,9 @@ class RowSequence {
         start_;
     const comm::Communicator& world = environment.world();
     // 1. Prepare the run: datasets, layout, memory. Load a checkpoint or initial weights.
+    enter_phase("inputs");
     Run run(deck(), environment, engine, log, step_);
+    enter_phase("restore");
     const RestartPolicy same_run{.kind = RestartPolicy::Kind::required, .path = {}};
     RestoredRun restored = restore(run, previous_row_ ? same_run : request.restart, newest, log);
     if (restored.is_of_other_row) {
@@ -335,10 +356,15 @@ class RowSequence {
         is_complete(world, deck(), run.layout.total_steps, step, restored.state.elapsed_seconds))
       return end_complete_run(world, deck(), step, exit_recorder, log);
     // 2. The start has succeeded: record it and open the metrics.
+    enter_phase("allocate");
     folder.keep();
+    if (!previous_row_ && request.account != nullptr)
+      facts_.elapsed_at_launch =
+          restored.state.elapsed_seconds + clock.since_start() - request.account->total();
     if (!previous_row_) record_start(run, request, restored, hosts_, environment, log);
     const std::unique_ptr<Recorder> recorder =
-        open_recorder(world, request, run, restored.state, folder.lease, log);
+        open_recorder(world, request, run, restored.state, folder.lease, facts_, log);
+    comm::together(world, [&] { recorder->account(restored.state, false); });
     if (!previous_row_) report_restart(run, restored, *recorder, log);
     report_row(run, restored.state, *recorder, log);
     // 3. Train.
@@ -355,6 +381,7 @@ class RowSequence {
       exit_recorder.set_step(loop.state().step);
       comm::together(world, [&] {
         if (world.rank() == 0 && !folder.lease.confirm()) folder.lease.check();
+        recorder->account(loop.state(), code.has_value());
         recorder->write_remaining(loop.state());
       });
       recorder->compare_prediction();
@@ -366,6 +393,11 @@ class RowSequence {
       const Error error = to_error(caught);
       watchdog.wait_if_lost();
       exit_recorder.set_step(loop.state().step);
+      try {
+        recorder->account(loop.state(), true);
+      } catch (const std::exception& another) {
+        log.warn("{}", another.what());
+      }
       // Without the lease no destructor may run: it would remove files of the other job.
       if ((world.size() == 1 || error.thrown_on_all_ranks()) && folder.lease.is_held()) throw;
       abort_job(error, run.folder(), environment, exit_recorder, log);
@@ -382,6 +414,7 @@ class RowSequence {
   Parts start_;
   std::vector<std::string> hosts_;
   FaultInjector faults_;
+  StartFacts facts_;
   monitor::Trace trace_;
   std::int64_t step_ = 0;  ///< The steps that are done before the row to be trained.
   std::optional<EndedRow> previous_row_;
@@ -405,7 +438,8 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
   exit_recorder.set_lease(&folder.lease);
   try {
     // 3. Return at once if an earlier start has done everything.
-    const FolderState found = inspect_folder(world, deck, request.restart, folder.ended_as_done);
+    const FolderState found =
+        inspect_folder(world, deck, request.restart, folder.previous_end.is_done);
     if (found.finished_step)
       return end_complete_run(world, deck, *found.finished_step, exit_recorder, log);
     check_writable(world, files.checkpoints());

@@ -87,14 +87,26 @@ TEST_F(RunFolders, RecordsThatAreNoFilesAreSetAside) {
 
 TEST_F(RunFolders, ExitRecordIsAnObjectOrNothing) {
   EXPECT_FALSE(folder.read_exit_record());
-  EXPECT_FALSE(folder.ended_as_done(quiet));
+  EXPECT_FALSE(folder.previous_end(quiet).is_done);
   for (const char* text : {R"({"code": 75})", R"({"code": "0"})", "{}"}) {
     write_text(folder.exit_record(), text);
     EXPECT_EQ(folder.read_exit_record()->dump(), nlohmann::json::parse(text).dump());
-    EXPECT_FALSE(folder.ended_as_done(quiet)) << text;
+    EXPECT_FALSE(folder.previous_end(quiet).is_done) << text;
   }
   write_text(folder.exit_record(), R"({"code": 0})");
-  EXPECT_TRUE(folder.ended_as_done(quiet));
+  EXPECT_TRUE(folder.previous_end(quiet).is_done);
+  EXPECT_FALSE(folder.previous_end(quiet).times) << "an earlier version wrote no end";
+  for (const char* times : {R"("start": "2026-03-01T12:00:00Z", "end": 7)",
+                            R"("start": "yesterday", "end": "2026-03-01T12:00:00Z")",
+                            R"("end": "2026-03-01T12:00:00Z")"}) {
+    write_text(folder.exit_record(), fmt::format(R"({{"code": 0, {}}})", times));
+    EXPECT_FALSE(folder.previous_end(quiet).times) << times;
+  }
+  write_text(folder.exit_record(),
+             R"({"start": "1970-01-02T00:00:05Z", "end": "1970-01-02T00:01:00Z", "code": 75})");
+  ASSERT_TRUE(folder.previous_end(quiet).times);
+  EXPECT_EQ(folder.previous_end(quiet).times->start, 86405);
+  EXPECT_EQ(folder.previous_end(quiet).times->end, 86460);
   fs::rename(folder.exit_record(), folder / "other");
   fs::create_symlink(folder / "other", folder.exit_record());
   EXPECT_THROW(folder.read_exit_record(), InputError);
@@ -108,7 +120,7 @@ TEST_F(RunFolders, ExitRecordThatCannotBeReadIsNamedAndKept) {
     write_text(folder.exit_record(), text);
     EXPECT_THAT([&] { folder.read_exit_record(); },
                 ThrowsMessage<InputError>(HasSubstr(folder.exit_record())));
-    EXPECT_FALSE(folder.ended_as_done(quiet));
+    EXPECT_FALSE(folder.previous_end(quiet).is_done);
     const std::string kept = folder.exit_record() + ".damaged";
     EXPECT_EQ(contents(count++ == 0 ? kept : fmt::format("{}.{}", kept, count)), text);
     EXPECT_FALSE(fs::exists(folder.exit_record()));

@@ -15,6 +15,7 @@
 #include "monitor/crc32c.hpp"
 #include "scratch_folder.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/error.hpp"
 
 namespace trireme::monitor {
 namespace {

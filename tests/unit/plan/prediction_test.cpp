@@ -202,5 +202,38 @@ TEST(Prediction, ScoresOfAttentionCountOnceInTheModel) {
   EXPECT_DOUBLE_EQ(run.executed_flops - run.model_flops, scores);
 }
 
+TEST(Prediction, FailuresCostHalfAnIntervalAndAStart) {
+  Machine machine = read_machine("h100");
+  Prediction run;
+  run.nodes = 10;
+  machine.reliability.node_mtbf_hours = 10;
+  EXPECT_FALSE(expect_account(run, machine, {.interval = 600})) << "the end is not known";
+  run.run_seconds = 360000;
+  machine.reliability.node_mtbf_hours = 0;
+  EXPECT_FALSE(expect_account(run, machine, {.interval = 600}));
+
+  machine.reliability.node_mtbf_hours = 1000;  // of 10 nodes: 100 hours
+  machine.reliability.start_seconds = 100;
+  const ExpectedAccount account = *expect_account(run, machine, {.interval = 600, .wait = 2});
+  EXPECT_EQ(account.checkpoint, 600 * 2);
+  EXPECT_NEAR(account.failures, account.wall() / 360000, 1e-9);
+  // Rare failures lose half an interval and a start each.
+  EXPECT_NEAR(account.repeated, 301 * account.failures, 3);
+  EXPECT_NEAR(account.restart, 100 * account.failures, 1e-9);
+  EXPECT_NEAR(account.runtime_goodput(), 360000 / account.wall(), 1e-12);
+}
+
+/// An interval of twice the time between failures takes e^2 - 1 = 6.39 times that time.
+TEST(Prediction, LongIntervalsCostMoreThanHalfOfThem) {
+  Machine machine = read_machine("h100");
+  Prediction run;
+  run.nodes = 1;
+  run.run_seconds = 72000;
+  machine.reliability.node_mtbf_hours = 1;
+  EXPECT_NEAR(expect_account(run, machine, {.interval = 7200})->wall(),
+              10 * 3600 * (std::exp(2) - 1), 1e-6);
+  EXPECT_FALSE(expect_account(run, machine, {.interval = 72000})->wall() < 100.0 * 72000);
+}
+
 }  // namespace
 }  // namespace trireme::plan

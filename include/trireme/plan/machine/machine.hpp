@@ -94,6 +94,7 @@ struct FileSystemFigures {
 struct ReliabilityFigures {
   Origin origin;
   double node_mtbf_hours = 0;
+  double start_seconds = 0;  ///< from the start of a job to its first step
 };
 
 struct PriceFigures {

@@ -19,9 +19,9 @@ struct HeldRunFolder {
   /// On world rank 0. Declared before the lease: its destructor must find no file of the lease.
   io::NewFolders new_folders;
   checkpoint::Lease lease;
-  bool is_new = false;         ///< Created by this start.
-  bool is_starting = true;     ///< An input error removes a new folder.
-  bool ended_as_done = false;  ///< The exit record of the previous start has the code 0 (done).
+  bool is_new = false;      ///< Created by this start.
+  bool is_starting = true;  ///< An input error removes a new folder.
+  monitor::RunFolder::PreviousEnd previous_end;
 
   /// The start has succeeded.
   void keep() {

@@ -19,6 +19,16 @@ struct JobTime {
 /// without a limit, and if the batch system does not answer.
 std::optional<JobTime> query_job_time();
 
+/// When the batch job of this process was submitted and started, in seconds since 1970-01-01 UTC.
+struct JobStart {
+  std::optional<double> submitted, started;
+};
+
+/// Asks Slurm for the start of this process's job: SLURM_JOB_START_TIME, and squeue for what it
+/// does not say. Starts a program and waits for it, so call it once. Returns nothing outside of a
+/// Slurm job, and for what Slurm does not answer.
+JobStart query_job_start();
+
 /// Parses "[days-][hours:]minutes:seconds", the form of Slurm and (without days) of PBS, to
 /// seconds. Returns nothing for other text (UNLIMITED).
 std::optional<double> parse_clock(const std::string& text);

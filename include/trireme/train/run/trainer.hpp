@@ -11,6 +11,7 @@
 #include "trireme/comm/environment.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/train/records/prediction_comparison.hpp"
+#include "trireme/train/records/time_account.hpp"
 #include "trireme/train/step/evaluation.hpp"
 
 namespace trireme::train {
@@ -41,6 +42,8 @@ struct TrainRequest {
   std::string command;  ///< The command line, for environment.json.
   /// With monitor.machine: called on world rank 0 when a start, or a row of batch.ramp, begins.
   Predictor predictor = {};
+  /// Where the time of this start goes; null: it is not recorded. Outlives the training.
+  const TimeAccount* account = nullptr;
 };
 
 /// Trains as the deck asks and returns the exit code: done (stop condition), stopped_early (signal,
