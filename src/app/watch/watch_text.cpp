@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The texts of `trireme watch`: a view for terminals, and a line for logs.
+#include "watch_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "trireme/base/text.hpp"
+
+namespace trireme::app {
+namespace {
+
+/// Cuts a text in UTF-8 to a number of characters.
+std::string cut(const std::string& text, std::size_t columns) {
+  std::size_t characters = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool begins = (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
+    if (begins && characters++ == columns) return text.substr(0, i);
+  }
+  return text;
+}
+
+std::string bar(double part, std::size_t columns) {
+  const auto full = static_cast<std::size_t>(std::lround(part * static_cast<double>(columns)));
+  return "[" + std::string(full, '#') + std::string(columns - full, '.') + "]";
+}
+
+std::string left_text(const RunStatus& status) {
+  const auto left = status.seconds_left();
+  return left ? fmt::format(", {} left", format_seconds(*left)) : "";
+}
+
+/// Returns "step 0.171 s: data 0.3 %, forward 31.9 %, ..." with the times that are not in a part as
+/// rest.
+std::string step_parts(const RunStatus& status) {
+  const double step = status.value("step_s").value_or(0);
+  if (step <= 0) return "";
+  std::string text = fmt::format("step {}", format_short_seconds(step));
+  constexpr std::array parts = {std::pair("data", "data_s"), std::pair("forward", "forward_s"),
+                                std::pair("backward", "backward_s"),
+                                std::pair("communication", "comm_exposed_s"),
+                                std::pair("update", "optimizer_s")};
+  for (const auto& [name, key] : parts)
+    text += fmt::format("{} {} {:.1f} %", name == parts.front().first ? ":" : ",", name,
+                        100 * status.value(key).value_or(0) / step);
+  return text;
+}
+
+std::string devices(const RunStatus& status) {
+  std::string text;
+  const auto add = [&](const char* key, const char* form, double scale = 1) {
+    if (const auto value = status.value(key))
+      text += (text.empty() ? "" : ", ") + fmt::format(fmt::runtime(form), scale * *value);
+  };
+  add("gpu_util", "GPU {:.0f} %");
+  add("gpu_temp_c", "{:.0f} C");
+  add("gpu_power_w", "{:.0f} W");
+  add("gpu_clock_mhz", "{:.0f} MHz");
+  add("mfu", "MFU {:.1f} %", 100);
+  add("memory_device_bytes", "device memory {:.2f} GiB", 0x1p-30);
+  add("memory_host_bytes", "host memory {:.2f} GiB", 0x1p-30);
+  return text;
+}
+
+std::string rate_text(const RunStatus& status) {
+  if (const auto tokens = status.value("tokens_per_s"))
+    return fmt::format("{:.4g} tokens/s", *tokens);
+  return fmt::format("{:.4g} samples/s", status.value("samples_per_s").value_or(0));
+}
+
+}  // namespace
+
+std::string describe_life(const RunLife& life) {
+  if (life.is_held)
+    return life.heartbeat_age
+               ? fmt::format("running, heartbeat {} ago", format_short_seconds(*life.heartbeat_age))
+               : "running";
+  if (life.exit_code) return fmt::format("ended with {}: {}", *life.exit_code, life.exit_reason);
+  return "no process holds the run, and it has left no exit.json: it was killed, or has not begun";
+}
+
+std::string line_of(const RunStatus& status) {
+  std::string text = fmt::format("step {:.0f}", status.value("step").value_or(0));
+  if (const auto part = status.part_done())
+    text += fmt::format(", {:.1f} % of the run{}", 100 * *part, left_text(status));
+  if (const auto loss = status.value("loss")) text += fmt::format(", loss {:.4f}", *loss);
+  text += ", " + rate_text(status);
+  return text;
+}
+
+std::vector<std::string> view_of(const RunStatus& status, const RunLife& life, double now,
+                                 std::size_t columns) {
+  std::vector<std::string> lines{life.name + ": " + describe_life(life) +
+                                 (status.job().empty() ? "" : ", job " + status.job())};
+  if (!status.value("step")) {
+    lines.emplace_back("no step so far");
+  } else {
+    std::string progress = fmt::format("step {:.0f}, epoch {:.2f}", *status.value("step"),
+                                       status.value("epoch").value_or(0));
+    if (const auto part = status.part_done())
+      progress += fmt::format("  {} {:.1f} %{}", bar(*part, columns >= 100 ? 40 : 20), 100 * *part,
+                              left_text(status));
+    lines.push_back(progress);
+    const auto course = [&](const std::string& label, const char* key) {
+      constexpr std::size_t label_columns = 22;
+      const std::size_t room = columns > label_columns + 8 ? columns - label_columns : 8;
+      lines.push_back(fmt::format("{:<{}}", label, label_columns) +
+                      sparkline(status.course(key).means(std::min<std::size_t>(room, 100))));
+    };
+    course(fmt::format("loss {:.5g}", status.value("loss").value_or(NAN)), "loss");
+    course(fmt::format("rate {:.4g}", status.value("rate").value_or(NAN)), "rate");
+    course(rate_text(status), "samples_per_s");
+    lines.push_back(step_parts(status));
+    lines.push_back(devices(status));
+  }
+  for (const auto& [split, note] : status.evaluations())
+    lines.push_back(fmt::format("{} at step {}: {}", split, note.step, note.text));
+  if (life.is_held && status.time_limit())
+    lines.push_back(fmt::format("this start must end in {}",
+                                format_seconds(std::max(0.0, *status.time_limit() - now))));
+  for (const RunStatus::Note& event : status.events())
+    lines.push_back(fmt::format("  step {} {}", event.step, event.text));
+  std::erase(lines, "");
+  for (std::string& line : lines) line = cut(line, columns);
+  return lines;
+}
+
+}  // namespace trireme::app
