@@ -3,8 +3,7 @@
 """Trains the runs behind the figures of large batches, and writes them into the documents.
 
 large_batch_table.py             trains all missing runs, for hours on 2 cores; started by hand.
-large_batch_table.py --stage curve   trains the missing runs of stages with this word alone.
-large_batch_table.py --missing   prints the missing runs and the time that they need.
+large_batch_table.py --missing   prints the rows of the table that are not done.
 large_batch_table.py --pages     writes tables and pictures of the documents from the results.
 large_batch_table.py --check     exits with 1 if a table of the documents differs from the results.
 
@@ -42,8 +41,8 @@ import training  # noqa: E402
 
 DOCUMENTS = HERE.parent / "docs"
 RESULTS = DOCUMENTS / "figures/data/large_batch.jsonl"
-# What --small changes in the deck: tiny images, which need no bfloat16.
-SMALL_DECK = {"batch.micro": 16, "precision.compute": "float32", "data.augment.random_crop": 1}
+# What --small changes in the deck.
+SMALL_DECK = {"batch.micro": 16, "data.augment.random_crop": 1, "monitor.noise_scale": "1 step"}
 
 
 def read_rows(path):
@@ -54,9 +53,9 @@ def read_rows(path):
     return [json.loads(line) for line in lines[:-1]]
 
 
-def write_pages(documents, cells, results):
+def write_pages(documents, chosen, results):
     """Writes the tables, and of the project's own documents the pictures. Returns the exit code."""
-    code = pages.update(documents, cells, results, write=True)
+    code = pages.update(documents, chosen, results, write=True)
     if documents == DOCUMENTS:
         subprocess.run([sys.executable, HERE / "figures/make.py"], check=True)
     return code
@@ -68,8 +67,8 @@ class File:
     The documents follow the project's own results at once, so that they never differ.
     """
 
-    def __init__(self, path, cells):
-        self.path, self.cells = path, cells
+    def __init__(self, path, chosen):
+        self.path, self.study = path, chosen
         path.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         if text and not text.endswith("\n"):
@@ -80,7 +79,7 @@ class File:
             file.write(json.dumps(row) + "\n")
         results.add(row)
         if self.path == RESULTS:
-            write_pages(DOCUMENTS, self.cells, results)
+            write_pages(DOCUMENTS, self.study, results)
 
 
 def one_driver(work):
@@ -97,8 +96,8 @@ def one_driver(work):
 def work_on(program, action, run, trained):
     """Returns the rows of one job. `trained` is the row of the training that is to be tested. If
     its last checkpoint is gone, the run is trained again."""
-    if action == "train":
-        return [program.train(run)]
+    if action != "test":
+        return [program.train(run, action)]
     row = program.test(run, trained["steps"])
     if row:
         return [row]
@@ -106,14 +105,14 @@ def work_on(program, action, run, trained):
     return [again, program.test(run, again["steps"])]
 
 
-def drive(stages, results, file, program, jobs, limit):
+def drive(rows, results, file, program, jobs, limit):
     """Does job after job, `jobs` at once, until nothing is missing, `limit` jobs are done, or a
     signal comes. Returns the exit code."""
     running, started = {}, 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         while True:
             while len(running) < jobs and started < limit and not program.stopping:
-                job = plan.next_job(stages, results, {run.key for _, run in running.values()})
+                job = plan.next_job(rows, results, {run.key for _, run in running.values()})
                 if job is None:
                     break
                 started += 1
@@ -127,42 +126,26 @@ def drive(stages, results, file, program, jobs, limit):
             for future in done:
                 action, run = running.pop(future)
                 try:
-                    rows = future.result()
+                    done_rows = future.result()
                 except training.Stopped:
                     print(f"{run.key}: stopped; the same command resumes it", flush=True)
                     continue
                 except SystemExit:
                     program.stop()
                     raise
-                for row in rows:
+                for row in done_rows:
                     file.append(row, results)
-                    value = row["validation"] if row["row"] == "train" else row["test"]
+                    value = row["test"] if row["row"] == "test" else row["validation"]
                     said = "diverged" if value is None else f"{100 * value:.2f} %"
                     print(f"{row['date']} {run.key}: {row['row']} {said}", flush=True)
 
 
-def seconds_of_an_epoch(results):
-    """Returns the median seconds of an epoch in the results, with one training at a time."""
-    rows = results.train.values()
-    return statistics.median(
-        [row["seconds"] / int(row["deck"]["run.stop"].split()[0]) for row in rows] or [8.0]
-    )
-
-
-def print_missing(stages, results, jobs):
-    epoch, total = seconds_of_an_epoch(results), 0.0
-    print(f"an epoch takes {epoch:.1f} s (median of {len(results.train)} runs)")
-    for name, runs in plan.missing(stages, results):
-        hours = sum(run.epochs for run in runs) * epoch / 3600 / jobs
-        total += hours
-        print(f"{name}: {len(runs)} runs missing, {hours:.1f} h")
-        for run in runs:
-            if run.seed > 0:
-                print(f"  {run.key}")
-        later = [run.epochs for run in runs if run.seed < 0]
-        if later:
-            print(f"  {len(later)} runs that depend on winners ({sum(later)} epochs)")
-    print(f"all: {total:.1f} h with {jobs} at once")
+def print_missing(rows, results):
+    for row in rows:
+        if row.is_complete(results):
+            continue
+        known = sum(1 for _ in row.jobs(results))
+        print(f"{row.name}: not done; {known} jobs are known now")
 
 
 def arguments():
@@ -178,7 +161,7 @@ def arguments():
     parser.add_argument("--results", default=RESULTS, type=pathlib.Path)
     parser.add_argument("--documents", default=DOCUMENTS, type=pathlib.Path)
     parser.add_argument("--jobs", default=1, type=int, help="trainings at once, a thread each")
-    parser.add_argument("--stage", default="", help="a word in the names of the stages to train")
+    parser.add_argument("--row", default="", help="a word in the names of the rows to train")
     parser.add_argument("--limit", default=sys.maxsize, type=int, help="ends after so many jobs")
     parser.add_argument("--small", action="store_true", help="a study of seconds, for tests")
     return parser.parse_args()
@@ -186,18 +169,18 @@ def arguments():
 
 def main():
     given = arguments()
-    cells = study.Cells(study.SMALL if given.small else study.FULL)
-    stages = [stage for stage in cells.stages() if given.stage in stage.name]
-    if not stages:
-        names = "; ".join(stage.name for stage in cells.stages())
-        raise SystemExit(f"--stage {given.stage}: no stage has this word; the stages: {names}")
+    chosen = study.SMALL if given.small else study.FULL
+    rows = [row for name, row in chosen.rows().items() if given.row in name]
+    if not rows:
+        names = "; ".join(chosen.rows())
+        raise SystemExit(f"--row {given.row}: no row has this word; the rows: {names}")
     results = plan.Results(read_rows(given.results))
     if given.pages:
-        return write_pages(given.documents, cells, results)
+        return write_pages(given.documents, chosen, results)
     if given.check:
-        return pages.update(given.documents, cells, results, write=False)
+        return pages.update(given.documents, chosen, results, write=False)
     if given.missing:
-        print_missing(stages, results, given.jobs)
+        print_missing(rows, results)
         return 0
     for split in ("train", "validation", "test"):
         if not (pathlib.Path(given.data) / split).is_dir():
@@ -205,14 +188,18 @@ def main():
     work = pathlib.Path(given.work)
     lock = one_driver(work)  # held until the end
     program = training.Program(given.trireme, given.data, work, SMALL_DECK if given.small else None)
-    others = [row["key"] for row in results.train.values() if row["form"] != program.form]
+    others = [
+        row["key"]
+        for row in {**results.quarter, **results.train}.values()
+        if row["form"] != program.form
+    ]
     if others:
         raise SystemExit(
             f"{given.results}: {others[0]} was made with another deck than this script's"
         )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: program.stop())
-    code = drive(stages, results, File(given.results, cells), program, given.jobs, given.limit)
+    code = drive(rows, results, File(given.results, chosen), program, given.jobs, given.limit)
     lock.close()
     return code
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test accuracy of large batches over the epochs, from docs/figures/data/large_batch.jsonl.
+"""Pictures of large batches: the test accuracy over the epochs.
 
-Points that are not measured are left out. A vertical line is the spread of the seeds. A point below
-the axis is drawn at its lower end, with its value.
+large_batch_epochs has the rows of docs/figures/data/large_batch.jsonl that are done, and the curve
+that the noise scale predicts for the large batch. large_batch_curve is an earlier measurement of a
+smaller network, whose points are in large_batch_width_4.json. A vertical line is the spread of the
+seeds.
 """
 
 import json
@@ -13,36 +15,37 @@ import sys
 from svg import Drawing
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "large_batch"))
+import pages  # noqa: E402
 import plan  # noqa: E402
 import study  # noqa: E402
 
-LEFT, TOP, HEIGHT, BOTTOM = 60, 62, 260, 56
+LEFT, TOP, HEIGHT, BOTTOM, WIDTH = 60, 62, 260, 56, 560
 
 
 class Axes:
     """A panel with a logarithmic horizontal axis and accuracies in percent on the vertical one."""
 
-    def __init__(self, drawing, left, width, xs, low, high, label):
-        self.drawing, self.left, self.width = drawing, left, width
+    def __init__(self, drawing, xs, low, high, label):
+        self.drawing = drawing
         self.first, self.last = math.log(min(xs)), math.log(max(xs))
         self.low, self.high = low, high
         step = next(s for s in (0.5, 1, 2, 5, 10, 20) if (high - low) / s <= 7)
         tick = math.ceil(low / step) * step
         while tick <= high:
             y = self.at(xs[0], tick)[1]
-            drawing.line([(left, y), (left + width, y)], "line", 1)
-            drawing.text(left - 8, y + 4, f"{tick:g}", 12, "soft", "end")
+            drawing.line([(LEFT, y), (LEFT + WIDTH, y)], "line", 1)
+            drawing.text(LEFT - 8, y + 4, f"{tick:g}", 12, "soft", "end")
             tick += step
         for x in xs:
-            drawing.text(self.at(x, low)[0], TOP + HEIGHT + 20, f"{x:g}", 12, "soft", "middle")
-        drawing.text(left + width / 2, TOP + HEIGHT + 42, label, 13, "soft", "middle")
+            drawing.text(self.at(x, low)[0], TOP + HEIGHT + 20, f"{x:.3g}", 12, "soft", "middle")
+        drawing.text(LEFT + WIDTH / 2, TOP + HEIGHT + 42, label, 13, "soft", "middle")
 
     def at(self, x, percent):
         share = (math.log(x) - self.first) / ((self.last - self.first) or 1)
-        across = self.left + 14 + (self.width - 28) * share
+        across = LEFT + 14 + (WIDTH - 28) * share
         return across, TOP + HEIGHT * (self.high - percent) / (self.high - self.low)
 
-    def series(self, points, color, dashed=False, shift=0):
+    def series(self, points, color, dashed=False, shift=0.0, marks=True):
         """Draws a line through (x, accuracies) with the spread; 0 to 1 are the accuracies."""
         path = []
         for x, values in points:
@@ -53,62 +56,98 @@ class Axes:
             if len(values) > 1:
                 ends = [self.at(x, max(100 * v, self.low))[1] for v in (min(values), max(values))]
                 self.drawing.line([(across, ends[0]), (across, ends[1])], color, 1.2)
-            self.drawing.circle(across, y, 3.5, color)
+            if marks:
+                self.drawing.circle(across, y, 3.5, color)
             if mean < self.low:
                 self.drawing.text(across - 9, y + 8, f"{mean:.1f} \u2193", 12, "soft", "end")
         if len(path) > 1:
             self.drawing.line(path, color, 2, dashed=dashed)
 
 
-def limits(accuracies, lowest=0.0):
-    """Returns the limits of the vertical axis in percent; lower values are drawn on the border."""
-    values = [100 * v for v in accuracies]
-    low = max(lowest, min(values))
-    return math.floor(low - 0.5), math.ceil(max(values) + 0.2)
-
-
-def legend(drawing, left, lines):
-    """Draws (text, color, dashed) below each other."""
-    for place, (text, color, dashed) in enumerate(lines):
+def draw(title, series, xs, lowest):
+    """Returns a picture of series: name, color, dashed, points, and whether points are marked."""
+    values = [100 * v for line in series for _, many in line["points"] for v in many]
+    low = math.floor(max(lowest, min(values)) - 0.5)
+    drawing = Drawing(LEFT + WIDTH + 250, TOP + HEIGHT + BOTTOM, title)
+    drawing.text(20, 26, f"{title}, in %", 15, bold=True)
+    axes = Axes(drawing, xs, low, math.ceil(max(values) + 0.2), "epochs")
+    for place, line in enumerate(series):
+        shift = 3 * (place - len(series) / 2) if line.get("marks", True) else 0
+        axes.series(line["points"], line["color"], line["dashed"], shift, line.get("marks", True))
         y = TOP + 8 + 20 * place
-        drawing.line([(left, y), (left + 22, y)], color, 2, dashed=dashed)
-        drawing.text(left + 30, y + 4, text, 13)
-
-
-def curve(cells, results):
-    epochs = cells.study.curve_epochs
-    named = [
-        (f"batch {cells.study.base}, SGD", "c0", False, [(e, cells.baseline[e]) for e in epochs])
-    ]
-    for color, batch in zip(("c1", "c2"), cells.study.curve_batches):
-        for kind, name in (("layerwise", "LARS or LAMB"), ("sgd", "SGD, linear")):
-            points = [(e, cells.curve[kind, batch, e]) for e in epochs]
-            named.append((f"batch {batch}, {name}", color, kind == "sgd", points))
-    series = [
-        (name, color, dashed, [(x, v) for x, cell in points if (v := cell.accuracies(results))])
-        for name, color, dashed, points in named
-    ]
-    values = [v for *_, points in series for _, many in points for v in many]
-    if not values:
-        return None
-    low, high = limits(values, 60.0)
-    width = 560
-    drawing = Drawing(
-        LEFT + width + 230,
-        TOP + HEIGHT + BOTTOM,
-        "Test accuracy of large batches over the length of the training",
-    )
-    drawing.text(20, 26, "Test accuracy over the length of the training, in %", 15, bold=True)
-    axes = Axes(drawing, LEFT, width, epochs, low, high, "epochs")
-    for place, (_, color, dashed, points) in enumerate(series):
-        axes.series(points, color, dashed, shift=3 * (place - len(series) / 2))
-    legend(drawing, LEFT + width + 20, [line[:3] for line in series if line[3]])
+        drawing.line(
+            [(LEFT + WIDTH + 20, y), (LEFT + WIDTH + 42, y)],
+            line["color"],
+            2,
+            dashed=line["dashed"],
+        )
+        drawing.text(LEFT + WIDTH + 50, y + 4, line["name"], 13)
     return str(drawing)
 
 
-def pictures(path):
-    """Yields (name, text) of the picture if it has data."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    text = curve(study.Cells(study.FULL), plan.Results(rows))
-    if text:
-        yield "large_batch_curve", text
+def epochs_of(chosen, run):
+    """Returns the epochs of a run."""
+    count, unit = run.stop.split()
+    return float(count) * (run.batch / chosen.samples if unit == "steps" else 1)
+
+
+def measured(chosen, results):
+    """Returns the series of the rows that are done, and of the prediction for the large batch."""
+    rows = [row for row in chosen.rows().values() if row.is_complete(results)]
+    points = {}
+    for row in rows:
+        run = row.winner(results)
+        rule = {"sgd": "Nesterov SGD" if run.nesterov else "SGD"}.get(run.kind, run.kind.upper())
+        rule = "Muon" if run.kind == "muon" else rule
+        batch = "ramp to " * (len(run.rows) > 1) + str(run.batch)
+        points.setdefault((batch, rule), []).append(
+            (epochs_of(chosen, run), row.accuracies(results))
+        )
+    colors = {str(chosen.base): "c0", str(chosen.large): "c1", str(chosen.largest): "c2"}
+    series = [
+        {
+            "name": f"{batch}, {rule}",
+            "color": colors[batch.split()[-1]],
+            "dashed": rule not in ("SGD", "LARS"),
+            "points": sorted(values),
+        }
+        for (batch, rule), values in points.items()
+    ]
+    small = sorted(points.get((str(chosen.base), "SGD"), []))
+    noise = [
+        value
+        for row in rows
+        if row.winner(results).batch == chosen.base and (value := pages.noise_of(row, results))
+    ]
+    if len(small) > 1 and noise:
+        scale = sum(noise) / len(noise)
+        factor = (1 + chosen.large / scale) / (1 + chosen.base / scale)
+        series.append(
+            {
+                "name": f"{chosen.large} by a noise scale of {scale:.0f}",
+                "color": "soft",
+                "dashed": True,
+                "marks": False,
+                "points": [(e * factor, [sum(v) / len(v)]) for e, v in small if e * factor < 200],
+            }
+        )
+    return series
+
+
+def pictures(folder):
+    """Yields (name, text) of the pictures that have data."""
+    text = (folder / "large_batch.jsonl").read_text(encoding="utf-8")
+    series = measured(study.FULL, plan.Results([json.loads(line) for line in text.splitlines()]))
+    if series:
+        xs = [x for line in series for x, _ in line["points"]]
+        ticks = [5 * 2**k for k in range(8)]
+        first = max(k for k in range(8) if ticks[k] <= min(xs))
+        last = min(k for k in range(8) if ticks[k] >= max(xs))
+        yield "large_batch_epochs", draw(
+            "Test accuracy over the epochs", series, ticks[first : last + 1], 80.0
+        )
+    earlier = json.loads((folder / "large_batch_width_4.json").read_text(encoding="utf-8"))
+    xs = [x for x, _ in earlier[0]["points"]]
+    yield "large_batch_curve", draw(
+        "Test accuracy over the length of the training", earlier, xs, 60.0
+    )

@@ -32,7 +32,7 @@ def pictures():
     yield "step_2x2", step.draw(data("step_2x2"))
     yield "mesh", mesh.draw(data("mesh"))
     yield "simgrid", simgrid.draw(data("simgrid"))
-    yield from large_batch.pictures(FOLDER / "data/large_batch.jsonl")
+    yield from large_batch.pictures(FOLDER / "data")
 
 
 def main():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grids, tables and curves of the study of large batches.
+"""The rows of the study of large batches.
 
 FULL is published in docs/guides/large_batch.md. SMALL has the same form and runs for seconds: it
 tests the script.
@@ -7,224 +7,91 @@ tests the script.
 
 from dataclasses import dataclass, replace
 
-from plan import WARMUP, Cell, Run, Stage
-
-LAYERWISE = ("lars", "lamb")
-RULES = (
-    "base rate kept",
-    "linear, no warm-up",
-    "linear, warm-up",
-    "square root, warm-up",
-    "LARS",
-    "LAMB",
-)
+from plan import Control, Row, Run
 
 
 @dataclass(frozen=True)
 class Study:
-    """Sizes and grids. Rates of the table are those of the base batch."""
-
+    samples: int = 50_000
     base: int = 256
-    batches: tuple = (256, 1024, 4096)  # of the table
-    epochs: int = 20  # of the table
-    bars: tuple = ((4096, 42, 0.5), (8192, 84, 1.0))  # batch, epochs, points that may be lost
-    curve_batches: tuple = (4096, 8192)
-    curve_epochs: tuple = (20, 42, 84, 180)
+    middle: int = 1024
+    large: int = 4096
+    largest: int = 8192
+    epochs: int = 30  # of the ramps
+    steps: int = 1650  # of the constant large batch
+    muon_steps: tuple = (250, 500)
     seeds: tuple = (1, 2, 3)
-    warmup: float = WARMUP
-    # Grids of the bar: 8 each. The order is that of the runs, the likeliest first.
-    sgd: tuple = tuple((r, d) for d in (5e-4, 1e-4) for r in (0.1, 0.2, 0.4, 0.8))
-    lars: tuple = ((2.0, 0.02), (4.0, 0.02), (2.0, 0.08), (1.0, 0.08)) + (
-        (1.0, 0.02),
-        (0.5, 0.08),
-        (4.0, 0.08),
-        (0.5, 0.02),
-    )
-    lamb: tuple = ((0.02, 0.999), (0.08, 0.999), (0.04, 0.999), (0.08, 0.99)) + (
-        (0.16, 0.999),
-        (0.04, 0.99),
-        (0.16, 0.99),
-        (0.02, 0.99),
-    )
-    # Grids of the table: 4 each. LARS and LAMB scale their rates by the square root.
-    table_sgd: tuple = (0.1, 0.2, 0.05, 0.4)
-    table_lars: tuple = (0.5, 0.25, 1.0, 0.125)
-    table_lamb: tuple = (0.01, 0.02, 0.005, 0.04)
-    table_trust: float = 0.02
-    table_beta2: float = 0.999
+    tries: int = 6
 
-    def sgd_run(self, batch, epochs, rate, warmup=0.0, decay=5e-4):
-        return Run("sgd", batch, epochs, rate, warmup, decay)
+    def constant(self, batch):
+        return ((0, batch),)
 
-    def lars_run(self, batch, epochs, rate, trust):
-        return Run("lars", batch, epochs, rate, self.warmup, 5e-4, trust=trust)
+    def ramp(self, last):
+        """Returns rows of which the last one has six tenths of the samples."""
+        part = self.epochs / 5
+        return ((0, self.base), (part, self.middle), (2 * part, last))
 
-    def lamb_run(self, batch, epochs, rate, beta2):
-        return Run("lamb", batch, epochs, rate, self.warmup, 0.01, beta2=beta2)
+    def rows(self):
+        """Returns the rows by name, in the order in which they are trained."""
+        e, s = self.epochs, self.steps
+        long = f"{s * self.large / self.samples:g} epochs"
+        grid = [(r, d) for d in (5e-4, 1e-3) for r in (0.1, 0.2, 0.4)]
+        ramped = [(0.1, "linear", 5e-4), (0.2, "linear", 5e-4), (0.2, "sqrt", 5e-4)]
+        ramped += [(0.4, "sqrt", 5e-4), (0.1, "linear", 1e-3), (0.2, "sqrt", 1e-3)]
+        lars = [(2.0, 0.02, 5e-4), (4.0, 0.02, 5e-4), (8.0, 0.02, 5e-4)]
+        lars += [(4.0, 0.01, 5e-4), (2.0, 0.02, 1e-3), (4.0, 0.02, 1e-3)]
+        muon = [(r, d) for d in (0.01, 0.1) for r in (0.01, 0.02, 0.04)]
 
-    def table_grid(self, rule, batch):
-        """Returns the runs of a rule at a batch, for every rate of its grid."""
-        ratio = batch / self.base
-        root = ratio**0.5
-        e = self.epochs
-        if rule == "base rate kept":
-            return [self.sgd_run(batch, e, r) for r in self.table_sgd]
-        if rule == "linear, no warm-up":
-            return [self.sgd_run(batch, e, r * ratio) for r in self.table_sgd]
-        if rule == "linear, warm-up":
-            return [self.sgd_run(batch, e, r * ratio, self.warmup) for r in self.table_sgd]
-        if rule == "square root, warm-up":
-            return [self.sgd_run(batch, e, r * root, self.warmup) for r in self.table_sgd]
-        if rule == "LARS":
-            return [self.lars_run(batch, e, r * root, self.table_trust) for r in self.table_lars]
-        return [self.lamb_run(batch, e, r * root, self.table_beta2) for r in self.table_lamb]
+        def row(name, runs, **more):
+            return Row(name, list(runs)[: self.tries], self.seeds, **more)
 
-    def table(self):
-        """Returns the cells of the table by (rule, batch)."""
-        return {
-            (rule, batch): Cell(rule, batch, self.epochs, self.table_grid(rule, batch), self.seeds)
-            for rule in RULES
-            for batch in self.batches
-        }
+        def sgd(stop):
+            return [Run("sgd", self.constant(self.base), stop, r, d) for r, d in grid]
 
+        def larses(stop):
+            rows = self.constant(self.large)
+            return [Run("lars", rows, stop, r, d, trust=t) for r, t, d in lars]
 
-def transferred(sources, batch, epochs, ratio=1.0):
-    """Returns the candidates of a cell that takes the winners of other cells to another batch and
-    length, with the rate times `ratio`."""
+        def ramps(last):
+            rows = self.ramp(last)
+            return [Run("sgd", rows, f"{e} epochs", r, d, scaling=c) for r, c, d in ramped]
 
-    def candidates(results):
-        best = [cell.winner(results) for cell in sources]
-        if None in best:
-            return None
-        return [replace(run, batch=batch, epochs=epochs, rate=run.rate * ratio) for run in best]
-
-    return candidates
-
-
-def best_transferred(sources, batch, epochs):
-    """As transferred(), with the source that has the highest validation accuracy alone."""
-
-    def candidates(results):
-        best = [cell.winner(results) for cell in sources]
-        if None in best:
-            return None
-        run = max(best, key=results.validation)
-        return [replace(run, batch=batch, epochs=epochs)]
-
-    return candidates
-
-
-class Cells:
-    """All cells of a study. Names: `baseline` (SGD), `bar` (LARS and LAMB), `table`, `curve`."""
-
-    def __init__(self, study):
-        s = self.study = study
-        self.table = s.table()
-        (batch, epochs, _), (batch2, epochs2, points2) = s.bars
-
-        # 1. The first bar: every optimizer on its grid of 8.
-        grid = [s.sgd_run(s.base, epochs, r, decay=d) for r, d in s.sgd]
-        self.baseline = {epochs: Cell("SGD", s.base, epochs, grid, s.seeds)}
-        self.bar = {
-            ("lars", epochs): Cell(
-                "LARS", batch, epochs, [s.lars_run(batch, epochs, *p) for p in s.lars], s.seeds
-            ),
-            ("lamb", epochs): Cell(
-                "LAMB", batch, epochs, [s.lamb_run(batch, epochs, *p) for p in s.lamb], s.seeds
-            ),
-        }
-        sources = [self.bar[kind, epochs] for kind in LAYERWISE]
-
-        # 2. The second bar has the same number of steps: it takes the winners of the first.
-        self.baseline[epochs2] = Cell(
-            "SGD", s.base, epochs2, transferred([self.baseline[epochs]], s.base, epochs2), s.seeds
-        )
-        self.moved = Cell(
-            "LARS or LAMB", batch2, epochs2, transferred(sources, batch2, epochs2), s.seeds, size=2
-        )
-
-        # 3. If they miss it on the validation set, the better one's grid is tried at the second bar
-        # itself.
-        def retuned(kind, grid, make):
-            def candidates(results):
-                below = self.below(self.moved, epochs2, results)
-                if below is None:
-                    return None
-                if below <= points2 or self.moved.winner(results).kind != kind:
-                    return []
-                return [make(batch2, epochs2, *p) for p in grid]
-
-            return Cell(kind.upper(), batch2, epochs2, candidates, s.seeds, size=len(grid))
-
-        self.bar["lars", epochs2] = retuned("lars", s.lars, s.lars_run)
-        self.bar["lamb", epochs2] = retuned("lamb", s.lamb, s.lamb_run)
-
-        # 4. The curve, with the winners that are known from above: one seed, and all seeds for the
-        #    first batch where batch 256 has them, too.
-        self.curve = {}
-        one = s.seeds[:1]
-        for e in s.curve_epochs:
-            if e not in self.baseline and e != s.epochs:
-                self.baseline[e] = Cell(
-                    "SGD", s.base, e, transferred([self.baseline[epochs]], s.base, e), one
-                )
-        self.baseline[s.epochs] = self.table["base rate kept", s.base]
-        linear = self.table["linear, warm-up", s.batches[-1]]
-        for b in s.curve_batches:
-            for e in s.curve_epochs:
-                ratio = b / s.batches[-1]
-                self.curve["sgd", b, e] = Cell(
-                    "SGD, linear, warm-up", b, e, transferred([linear], b, e, ratio), one
-                )
-                seeds = s.seeds if b == batch and e in (epochs, epochs2) else one
-                self.curve["layerwise", b, e] = Cell(
-                    "LARS or LAMB", b, e, best_transferred(sources, b, e), seeds
-                )
-        self.curve["sgd", s.batches[-1], s.epochs] = linear
-        self.curve["layerwise", batch2, epochs2] = self.moved
-
-    def below(self, cell, epochs, results, split="validation"):
-        """Returns the points by which the mean of a cell is below that of batch 256, or None."""
-        means = []
-        for side in (self.baseline[epochs], cell):
-            values = side.accuracies(results, split)
-            if len(values) < len(side.seeds):
-                return None
-            means.append(sum(values) / len(values))
-        return 100 * (means[0] - means[1])
-
-    def stages(self):
-        (b, e, _), (b2, e2, _) = self.study.bars
-        first = [self.bar["lars", e], self.baseline[e], self.bar["lamb", e]]
-        second = [self.moved, self.baseline[e2]]
-        again = [self.bar["lars", e2], self.bar["lamb", e2]]
-        done = {id(cell) for cell in first + second + again + list(self.table.values())}
-        rest = [*self.baseline.values(), *self.curve.values()]
-        rest = [cell for cell in rest if id(cell) not in done]
-        rest.sort(key=lambda cell: cell.epochs)
-        return [
-            Stage(f"bar: batch {b}, {e} epochs", first),
-            Stage(f"bar: batch {b2}, {e2} epochs", second),
-            Stage(f"bar: batch {b2}, {e2} epochs, tuned again if missed", again),
-            Stage(f"table: {self.study.epochs} epochs", list(self.table.values())),
-            Stage("curve", rest),
+        short, equal = f"{self.base}, {e} epochs", f"{self.base}, {long}"
+        listed = [row(short, sgd(f"{e} epochs"))]
+        for last, allowed in ((self.large, 0.5), (self.largest, 1.0)):
+            name = f"ramp to {last}, {e} epochs"
+            listed.append(row(name, ramps(last), below=short, allowed=allowed))
+            listed.append(Control(f"control: first row of the ramp to {last}", listed[-1]))
+        for steps in self.muon_steps:
+            runs = [Run("muon", self.constant(self.large), f"{steps} steps", r, d) for r, d in muon]
+            listed.append(row(f"{self.large}, Muon, {steps} steps", runs))
+            listed.append(row(f"{self.large}, LARS, {steps} steps", larses(f"{steps} steps")))
+        listed.append(row(equal, sgd(long)))
+        more = {"below": equal, "allowed": 0.5}
+        listed.append(row(f"{self.large}, LARS, {s} steps", larses(f"{s} steps"), **more))
+        nesterov = [
+            Run("sgd", self.constant(self.large), f"{s} steps", 4 * r, d, nesterov=True)
+            for r, d in grid
         ]
+        listed.append(row(f"{self.large}, SGD with nesterov, {s} steps", nesterov, **more))
+        # One run each with untuned values, without a bar.
+        one = replace(larses(f"{s // 2} steps")[1], rows=self.constant(self.largest))
+        lamb = Run("lamb", self.constant(self.large), f"{s} steps", 0.02, 0.01)
+        listed.append(Row(f"{self.largest}, LARS, {s // 2} steps, untuned", [one], (1,)))
+        listed.append(Row(f"{self.large}, LAMB, {s} steps, untuned", [lamb], (1,)))
+        return {row.name: row for row in listed}
 
 
 FULL = Study()
 SMALL = Study(
+    samples=640,
     base=32,
-    batches=(32, 64, 128),
-    epochs=2,
-    bars=((64, 3, 0.5), (128, 4, 1.0)),
-    curve_batches=(64, 128),
-    curve_epochs=(2, 3, 4),
+    middle=64,
+    large=128,
+    largest=320,
+    epochs=5,
+    steps=8,
+    muon_steps=(4, 6),
     seeds=(1, 2),
-    warmup=1.0,
-    sgd=((0.1, 5e-4), (0.2, 5e-4)),
-    lars=((1.0, 0.01), (2.0, 0.01)),
-    lamb=((0.01, 0.999), (0.02, 0.999)),
-    table_sgd=(0.1, 0.2),
-    table_lars=(0.25, 0.5),
-    table_lamb=(0.005, 0.01),
+    tries=3,
 )

@@ -13,27 +13,25 @@ import os
 import pathlib
 import platform
 import re
+import statistics
 import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from deck_text import deck_text  # noqa: E402
+from plan import QUARTER  # noqa: E402
 
 # The deck without the keys that runs set (plan.Run.settings).
 DECK = {
     "run.walltime": "none",
-    "model.kind": "resnet",
-    "model.depth": 8,
-    "model.width": 4,
-    "model.stem": "small",
+    "model.kind": "chain",  # with BLOCKS
     "data.workers": 1,
     "data.augment.flip": True,
     "data.augment.random_crop": 2,
     "batch.micro": 128,
-    "precision.compute": "bfloat16",
     "schedule.kind": "cosine",
     "evaluate.every": "100000 epochs",  # at the end alone
-    "checkpoint.every": "5 epochs",
+    "checkpoint.every": "100 steps",
     "checkpoint.keep": 1,
     "checkpoint.best": "none",
     "health.spike_ratio": 0.0,  # no step is left out because of its loss
@@ -41,8 +39,10 @@ DECK = {
     "health.grad_norm_warn": 0.0,
     "health.rollbacks": 0,
     "monitor.every": "50 steps",
+    "monitor.noise_scale": "50 steps",
     "monitor.tensorboard": False,
 }
+WIDTH = 16
 # Mean and standard deviation of the training images of Fashion-MNIST, as value / 255.
 NORMALIZE = "{ mean = [0.2860], std = [0.3530] }"
 DIVERGED = 76  # exit code
@@ -53,10 +53,29 @@ class Stopped(Exception):
     """The program was stopped by a signal and wrote a checkpoint."""
 
 
+def blocks():
+    """Returns model.blocks: ResNet-8 (He et al. 2016) whose first convolution has stride 2. That
+    makes an image cost a quarter."""
+
+    def conv(channels, stride=1):
+        more = f", stride = {stride}" if stride > 1 else ""
+        kind = f'{{ kind = "conv", channels = {channels}, kernel = 3, bias = false{more} }}'
+        return f'{kind}, {{ kind = "norm" }}'
+
+    relu = '{ kind = "activation" }'
+    network = [conv(WIDTH, 2), relu]
+    for channels, stride in ((WIDTH, 1), (2 * WIDTH, 2), (4 * WIDTH, 2)):
+        body = f"{conv(channels, stride)}, {relu}, {conv(channels)}"
+        network += [f'{{ kind = "residual", body = [{body}] }}', relu]
+    network += ['{ kind = "pool", pool = "global" }', '{ kind = "linear", width = 10 }']
+    return ",\n  ".join(network)
+
+
 def normalized_deck(values):
-    """Returns the deck of dotted keys, which also normalizes images."""
-    augment = f"[data.augment]\nnormalize = {NORMALIZE}"
-    return deck_text(values).replace("[data.augment]", augment)
+    """Returns the deck of dotted keys, which also normalizes images and lists the blocks."""
+    text = deck_text(values)
+    text = text.replace("[data.augment]", f"[data.augment]\nnormalize = {NORMALIZE}")
+    return text.replace("[model]", f"[model]\nblocks = [\n  {blocks()},\n]")
 
 
 def machine():
@@ -89,7 +108,7 @@ class Program:
     def folder(self, run):
         return self.work / "runs" / run.key
 
-    def write_deck(self, run):
+    def write_deck(self, run, part=1.0):
         folder = self.folder(run)
         folder.mkdir(parents=True, exist_ok=True)
         values = {"run.name": "large-batch", "run.folder": str(folder / "run")}
@@ -97,7 +116,7 @@ class Program:
         values |= {"data.validation": str(self.data / "validation")}
         path = folder / "deck.toml"
         path.write_text(
-            normalized_deck({**values, **self.deck, **run.settings()}), encoding="utf-8"
+            normalized_deck({**values, **self.deck, **run.settings(part)}), encoding="utf-8"
         )
         return path
 
@@ -131,9 +150,11 @@ class Program:
     def failure(self, run, what, code):
         return SystemExit(f"{run.key}: {what} ended with {code}; see {self.folder(run)}/log.txt")
 
-    def train(self, run):
-        """Trains, or resumes training, and returns the row of the run."""
-        deck, log = self.write_deck(run), self.folder(run) / "log.txt"
+    def train(self, run, action="train"):
+        """Trains, or resumes training, and returns the row of the run. `action`: "quarter" stops
+        after a quarter of it."""
+        part = QUARTER if action == "quarter" else 1.0
+        deck, log = self.write_deck(run, part), self.folder(run) / "log.txt"
         # At the lowest priority a step may take minutes.
         code, text = self.call("train", deck, "--set", "health.watchdog=1 hour", log=log)
         with open(log, "a", encoding="utf-8") as file:
@@ -147,13 +168,15 @@ class Program:
             for line in (self.folder(run) / "run/metrics.jsonl").read_text().splitlines()
         ]
         scores = [r for r in rows if r["kind"] == "evaluate" and r["split"] == "validation"]
+        noise = [r["noise_scale"] for r in rows if r["kind"] == "noise" and r["noise_scale"]]
         row = {
-            "row": "train",
+            "row": action,
             "key": run.key,
             "deck": run.settings(),
             "validation": scores[-1]["top1"] if scores and code == 0 else None,
             "loss": scores[-1]["loss"] if scores and code == 0 else None,
             "steps": max(r["step"] for r in rows),
+            "noise_scale": round(statistics.median(noise), 1) if noise else None,
             "seconds": round(rows[-1]["elapsed_s"], 1),
         }
         return self.signed(row)

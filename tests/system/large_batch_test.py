@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests scripts/large_batch_table.py: the plan, a study of seconds with the program, the documents.
 
-The small study has the form of the published one: grids, bars, table and curve.
+The small study has the form of the published one.
 """
 
 import collections
@@ -26,91 +26,85 @@ import study  # noqa: E402
 import training  # noqa: E402
 
 
-def follow(cells, accuracy):
+def follow(chosen, accuracy):
     """Does all jobs of a study without training. `accuracy(action, run)` is the result of each.
-    Returns the jobs in their order, and the results."""
-    stages, results, jobs = cells.stages(), plan.Results(), []
-    while job := plan.next_job(stages, results):
+    Returns the rows of the study, the jobs in their order, and the results."""
+    rows, results, jobs = chosen.rows(), plan.Results(), []
+    while job := plan.next_job(rows.values(), results):
         action, run = job
         jobs.append(job)
-        value = accuracy(action, run)
-        name = "validation" if action == "train" else "test"
-        results.add({"row": action, "key": run.key, name: value, "steps": 1})
-    return jobs, results
+        name = "test" if action == "test" else "validation"
+        results.add({"row": action, "key": run.key, name: accuracy(action, run), "steps": 1683})
+    return rows, jobs, results
 
 
 class Plan(unittest.TestCase):
-    def setUp(self):
-        self.cells = study.Cells(study.FULL)
-
-    def test_every_grid_of_a_table_has_the_same_size(self):
-        sizes = {len(cell.candidates(None)) for cell in self.cells.table.values()}
-        self.assertEqual(len(sizes), 1)
-        s = study.FULL
-        self.assertEqual({len(set(grid)) for grid in (s.sgd, s.lars, s.lamb)}, {8})
-        self.assertGreaterEqual(len({rate for rate, _ in s.lars}), 4)
-        self.assertGreaterEqual(len({trust for _, trust in s.lars}), 2)
-
-    def test_bars_have_500_steps(self):
-        for batch, epochs, _ in study.FULL.bars:
-            self.assertGreaterEqual(50000 // batch * epochs, 500)
-
-    def test_cells_that_are_the_same_run_share_it(self):
-        s = study.FULL
-
-        def keys(rule, batch):
-            return {run.key for run in s.table_grid(rule, batch)}
-
-        self.assertEqual(keys("base rate kept", s.base), keys("linear, no warm-up", s.base))
-        # 0.05 times 16 is 0.2 times 4.
-        self.assertEqual(len(keys("linear, warm-up", 4096) & keys("square root, warm-up", 4096)), 2)
-        jobs, _ = follow(self.cells, lambda action, run: 0.9)
+    def test_every_row_has_six_tries_of_which_two_are_trained_to_the_end(self):
+        rows, jobs, results = follow(study.FULL, lambda action, run: 0.9)
+        for row in rows.values():
+            self.assertTrue(row.is_complete(results), row.name)
+            if len(row.tries) > 1:
+                self.assertEqual(len({run.key for run in row.tries}), 6, row.name)
+                full = [run for run in row.tries if run.key in results.train]
+                self.assertEqual(len(full), 2, row.name)
         counts = collections.Counter((action, run.key) for action, run in jobs)
         self.assertEqual(set(counts.values()), {1})
 
+    def test_the_large_batch_of_a_ramp_has_more_than_half_of_the_samples(self):
+        for last in (study.FULL.large, study.FULL.largest):
+            epoch, batch = study.FULL.ramp(last)[-1]
+            self.assertEqual(batch, last)
+            self.assertGreater(study.FULL.epochs - epoch, study.FULL.epochs / 2)
+
     def test_runs_have_one_key_if_and_only_if_they_have_one_deck(self):
-        s = study.FULL
-        runs = [run for _, run in follow(self.cells, lambda action, run: 0.9)[0]]
-        runs += [run for rule in study.RULES for b in s.batches for run in s.table_grid(rule, b)]
-        pairs = {(run.key, json.dumps(run.settings())) for run in runs}
+        _, jobs, _ = follow(study.FULL, lambda action, run: 0.9)
+        pairs = {(run.key, json.dumps(run.settings())) for _, run in jobs}
         self.assertEqual(len({key for key, _ in pairs}), len(pairs))
         self.assertEqual(len({deck for _, deck in pairs}), len(pairs))
 
     def test_validation_chooses_and_only_winners_see_the_test_set(self):
-        best = self.cells.bar["lars", 42].candidates(None)[5]
+        row = study.FULL.rows()["4096, LARS, 1650 steps"]
+        second, best = row.tries[1], row.tries[4]
 
         def accuracy(action, run):
             if action == "test":
                 return 0.5
-            return 0.95 if run.trust == best.trust and run.rate == best.rate else 0.9
+            values = (run.rate, run.trust, run.weight_decay)
+            if values == (best.rate, best.trust, best.weight_decay):
+                return 0.95 if action == "train" else 0.91
+            return 0.92 if values == (second.rate, second.trust, second.weight_decay) else 0.9
 
-        jobs, results = follow(self.cells, accuracy)
-        self.assertEqual(self.cells.bar["lars", 42].winner(results), best)
-        tested = [run for action, run in jobs if action == "test"]
-        lars = [run for run in tested if run.kind == "lars" and run.epochs == 42]
-        self.assertEqual(
-            {(run.rate, run.trust) for run in lars if run.batch == 4096}, {(best.rate, best.trust)}
-        )
-        self.assertEqual(sorted(run.seed for run in lars if run.batch == 4096), [1, 2, 3])
+        rows, jobs, results = follow(study.FULL, accuracy)
+        row = rows[row.name]
+        self.assertEqual({run.key for run in row.kept(results)}, {second.key, best.key})
+        self.assertEqual(row.winner(results), best)
+        tested = [r for action, r in jobs if action == "test" and r.stop == "1650 steps"]
+        lars = [run for run in tested if run.kind == "lars"]
+        self.assertEqual({run.key.rsplit("_", 1)[0] for run in lars}, {best.key.rsplit("_", 1)[0]})
+        self.assertEqual(sorted(run.seed for run in lars), [1, 2, 3])
 
-    def test_the_second_bar_is_tuned_again_only_if_it_is_missed(self):
-        for lost, again in ((0.005, False), (0.02, True)):
-            with self.subTest(lost):
-                jobs, _ = follow(
-                    study.Cells(study.FULL), lambda _, run: 0.9 - (lost if run.batch == 8192 else 0)
-                )
-                grid = [r for _, r in jobs if (r.batch, r.epochs, r.kind) == (8192, 84, "lars")]
-                self.assertEqual(len({(run.rate, run.trust) for run in grid}) == 8, again)
+    def test_a_control_is_the_first_row_of_the_chosen_ramp(self):
+        rows, _, results = follow(study.FULL, lambda action, run: 0.9)
+        control = rows["control: first row of the ramp to 4096"].winner(results)
+        ramp = rows["ramp to 4096, 30 epochs"].winner(results)
+        self.assertEqual((control.rows, control.stop), (((0, 256),), "1683 steps"))
+        self.assertEqual((control.rate, control.scaling), (ramp.rate, ramp.scaling))
 
     def test_a_diverged_run_is_never_chosen(self):
-        _, results = follow(self.cells, lambda action, run: None if run.rate in (2.0, 0.1) else 0.9)
-        self.assertNotEqual(self.cells.bar["lars", 42].winner(results).rate, 2.0)
+        rows, _, results = follow(
+            study.FULL, lambda action, run: None if run.rate in (2.0, 0.1, 0.01) else 0.9
+        )
+        for row in rows.values():
+            if len(row.tries) > 1:
+                self.assertNotIn(row.winner(results).rate, (2.0, 0.1, 0.01), row.name)
 
-    def test_nothing_is_missing_at_the_end(self):
-        stages = self.cells.stages()
-        self.assertGreater(sum(len(r) for _, r in plan.missing(stages, plan.Results())), 100)
-        _, results = follow(self.cells, lambda action, run: 0.9)
-        self.assertEqual([runs for _, runs in plan.missing(stages, results)], [[]] * len(stages))
+    def test_a_quarter_has_the_schedule_of_the_whole(self):
+        for row in study.FULL.rows().values():
+            for run in row.tries:
+                short, whole = run.settings(plan.QUARTER), run.settings()
+                self.assertEqual(short["schedule.length"], whole["run.stop"])
+                self.assertEqual(short["schedule.warmup"], whole["schedule.warmup"])
+                self.assertLess(float(short["run.stop"].split()[0]), float(run.stop.split()[0]) / 2)
 
 
 class Documents(unittest.TestCase):
@@ -142,7 +136,9 @@ class Documents(unittest.TestCase):
 
     def test_a_changed_page_is_noticed(self):
         text = self.page.read_text()
-        self.page.write_text(text.replace("| trainings | ", "| trainings | 1", 1))
+        self.page.write_text(
+            text.replace("| time of the trainings | ", "| time of the trainings | 1", 1)
+        )
         self.assertEqual(self.check().returncode, 1)
 
 
@@ -153,7 +149,7 @@ class SmallStudy(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="trireme-test-")
         self.addCleanup(shutil.rmtree, self.folder)
         for split, samples, seed in (("train", 640, 1), ("validation", 200, 2), ("test", 200, 3)):
-            harness.make_dataset(self.path("data", split), samples, seed=seed, shards=1)
+            harness.make_dataset(self.path("data", split), samples, classes=10, seed=seed, shards=1)
         # Stands before the program: records each training, and stops the driver at the first
         # training after a file `stop` appeared.
         with open(self.path("program"), "w") as file:
@@ -209,31 +205,32 @@ class SmallStudy(unittest.TestCase):
         self.assertIn("stopped; the same command resumes it", result.stdout)
         self.assertEqual(self.rows()[:4], before)
         stopped = result.stdout.split(": stopped")[0].split()[-1]
-        self.assertNotIn(stopped, [row["key"] for row in self.rows()])
+        self.assertNotIn(("train", stopped), [(row["row"], row["key"]) for row in self.rows()])
 
-        # 3. The same command does the rest. No other run is trained twice.
+        # 3. The same command does the rest. Every run is started once, or twice if it goes on after
+        #    its quarter; the stopped one once more.
         self.expect(self.start(), 0)
         rows = self.rows()
         counts = collections.Counter((row["row"], row["key"]) for row in rows)
         self.assertEqual(set(counts.values()), {1})
-        starts = self.starts()
-        self.assertEqual({key for key, count in starts.items() if count > 1}, {stopped})
-        trained = {row["key"] for row in rows if row["row"] == "train"}
-        self.assertEqual(set(starts), trained)
+        trainings = collections.Counter(row["key"] for row in rows if row["row"] != "test")
+        self.assertEqual(self.starts() - trainings, {stopped: 1})
 
         # 4. Nothing is missing, and another start trains nothing.
-        cells, results = study.Cells(study.SMALL), plan.Results(rows)
-        self.assertIsNone(plan.next_job(cells.stages(), results))
+        starts, results = self.starts(), plan.Results(rows)
+        for row in study.SMALL.rows().values():
+            self.assertTrue(row.is_complete(results), row.name)
         self.expect(self.start(), 0)
         self.assertEqual(self.starts(), starts)
-        self.assertIn("all: 0.0 h", self.expect(self.start("--missing"), 0).stdout)
-        steps = {row["key"]: row["steps"] for row in rows if row["row"] == "train"}
-        for cell in cells.table.values():
-            for run in cell.finals(results):
-                self.assertEqual(steps[run.key], 640 // run.batch * run.epochs)
+        self.assertEqual(self.expect(self.start("--missing"), 0).stdout, "")
+        for row in study.SMALL.rows().values():
+            for run in row.finals(results):
+                if run.stop.endswith("steps"):
+                    steps = results.train[run.key]["steps"]
+                    self.assertEqual(steps, int(run.stop.split()[0]))
 
         # 5. A test whose checkpoint is lost trains its run again, with the same accuracy.
-        lost = cells.table["LARS", 32].winner(results).key
+        lost = study.SMALL.rows()["128, Muon, 4 steps"].winner(results).key
         test = [row for row in rows if (row["row"], row["key"]) == ("test", lost)]
         with open(self.path("results.jsonl"), "w") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows if row not in test)
@@ -248,23 +245,23 @@ class SmallStudy(unittest.TestCase):
 
     def test_an_earlier_checkpoint_is_not_tested(self):
         program = training.Program(harness.TRIREME, self.path("data"), self.path("work"))
-        run = study.FULL.sgd_run(256, 42, 0.1)
+        run = study.FULL.rows()["4096, Muon, 500 steps"].tries[0]
         checkpoints = program.folder(run) / "run/checkpoints"
         checkpoints.mkdir(parents=True)
         (checkpoints / "step_000000337.h5").touch()
-        self.assertIsNone(program.test(run, 504))
+        self.assertIsNone(program.test(run, 500))
 
     def test_mistakes_end_before_a_training(self):
         shutil.rmtree(self.path("data", "test"))
         result = self.expect(self.start(), 1)
         self.assertIn("scripts/quickstart.sh makes it", result.stderr)
 
-    def test_a_stage_is_chosen_by_a_word_of_its_name(self):
-        listed = self.expect(self.start("--missing", "--stage", "curve"), 0).stdout
-        self.assertIn("curve: ", listed)
-        self.assertNotIn("table: ", listed)
-        refused = self.expect(self.start("--stage", "curves"), 1).stderr
-        self.assertIn("--stage curves: no stage has this word; the stages: bar", refused)
+    def test_rows_are_chosen_by_a_word_of_their_names(self):
+        listed = self.expect(self.start("--missing", "--row", "Muon"), 0).stdout
+        self.assertIn("128, Muon, 4 steps: not done; 3 jobs are known now", listed)
+        self.assertNotIn("LARS", listed)
+        refused = self.expect(self.start("--row", "Adam"), 1).stderr
+        self.assertIn("--row Adam: no row has this word; the rows: 32, 5 epochs; ramp", refused)
 
     def test_a_second_driver_is_refused(self):
         os.mkdir(self.path("work"))
