@@ -198,7 +198,8 @@ std::string format_short_seconds(double seconds) {
 }
 
 std::string format_seconds(double seconds) {
-  if (!std::isfinite(seconds)) return "unknown";
+  constexpr double max_seconds = 1e15;
+  if (!(seconds < max_seconds)) return "unknown";
   const long long total = std::llround(std::max(0.0, seconds));
   const long long days = total / 86400, hours = total / 3600 % 24, minutes = total / 60 % 60;
   if (days > 0) return fmt::format("{} d {} h", days, hours);

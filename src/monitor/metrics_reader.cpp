@@ -42,13 +42,20 @@ class LineReader {
   /// later call goes on from there.
   bool next(std::string& line, bool& is_too_long) {
     for (;;) {
-      if (position_ == end_ && !fill(is_too_long_)) return false;
+      if (position_ == end_ && !fill(is_too_long_)) {
+        // The line is read anew once it is complete. A restart of the run may have cut it off.
+        offset_ -= std::ssize(std::exchange(line_, ""));
+        return false;
+      }
       const char* const begin = block_.data() + position_;
       const auto* const feed = static_cast<const char*>(
           std::memchr(begin, '\n', static_cast<std::size_t>(end_ - position_)));
       const std::int64_t bytes = feed == nullptr ? end_ - position_ : feed - begin;
       is_too_long_ = is_too_long_ || std::ssize(line_) + bytes > line_limits.bytes;
-      if (!is_too_long_) line_.append(begin, static_cast<std::size_t>(bytes));
+      if (is_too_long_)
+        line_.clear();
+      else
+        line_.append(begin, static_cast<std::size_t>(bytes));
       position_ += bytes + (feed == nullptr ? 0 : 1);
       if (feed == nullptr) continue;
       std::swap(line, line_);
@@ -68,6 +75,7 @@ class LineReader {
       if (data < 0 && errno == ENXIO) return false;
       offset_ = std::max<std::int64_t>(offset_, data);
     }
+    if (file_.size() < offset_) offset_ = 0;  // another file in its place
     const std::int64_t bytes = std::min(block_bytes, file_.size() - offset_);
     if (bytes <= 0) return false;
     file_.read_at(offset_, block_.data(), bytes);

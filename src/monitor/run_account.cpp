@@ -160,7 +160,10 @@ void AccountReader::begin_start(const MetricsReader& row, double launched) {
     account_.stopped += queue_begin - end;
   }
   ++account_.starts;
-  start_ = {.launched = launched, .job_seconds = launched - begin};
+  // The process may be older than the program: a shell that waited, then became the program.
+  start_ = {.launched = launched,
+            .job_seconds = launched - begin,
+            .overlap = std::max(0.0, end - launched)};
   step_ = step_of(row);
 }
 
@@ -179,6 +182,9 @@ void AccountReader::close(const Start& start, std::optional<ExitTimes> exit, Acc
     of(seconds, StartPart::train) +=
         std::max(0.0, start.last_elapsed - start.elapsed_at_launch - sum_of(seconds));
   const double rows_end = start.launched + sum_of(seconds);
+  double& launch = of(seconds, StartPart::launch);
+  const double overlap = std::min(start.overlap, launch);
+  launch -= overlap;
   // A start that finds nothing to do writes exit.json too, and begins after this one has ended.
   const double rest = exit && exit->start <= rows_end ? std::max(0.0, exit->end - rows_end) : 0;
   if (start.ended)
@@ -196,7 +202,8 @@ void AccountReader::close(const Start& start, std::optional<ExitTimes> exit, Acc
   // 3. Add the rest.
   for (std::size_t part = 0; part < start_parts; ++part) account.parts[part] += seconds[part];
   account.job += start.job_seconds;
-  account.node_seconds += start.nodes * (start.job_seconds + rows_end + rest - start.launched);
+  account.node_seconds +=
+      start.nodes * (start.job_seconds + rows_end + rest - start.launched - overlap);
   account.end = std::max(account.end, rows_end + rest);
 }
 

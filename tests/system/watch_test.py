@@ -5,6 +5,7 @@ are no runs, or were damaged."""
 import os
 import pty
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -89,11 +90,43 @@ class Watch(harness.Case):
         self.assertEqual(watch.wait(timeout=harness.PATIENCE), 0)
         self.assertIn("ended with 0", text.decode())
         # The cursor goes up by as many lines as were shown.
-        self.assertTrue(re.search(rb"\033\[\d+A\r\033\[K", text))
+        self.assertTrue(re.search(rb"\033\[\d+A\r\033\[J", text))
+
+    def test_a_file_in_the_place_of_the_rows_and_a_folder_that_goes(self):
+        self.train(*self.arguments)
+        os.remove(self.path("run/exit.json"))
+        watch, thread, lines = self.start_watch()
+        harness.wait_for(lambda: any("step 40" in line for line in lines), "step 40")
+        for step in (7, 8, 9):
+            with open(self.path("new"), "w") as file:
+                file.write('{"kind": "train", "step": %d, "samples_per_s": 1}\n' % step)
+            os.rename(self.path("new"), self.path("run/metrics.jsonl"))
+            said = f"step {step}, "
+            harness.wait_for(lambda: any(line.startswith(said) for line in lines), said)
+        shutil.move(self.path("run"), self.path("away"))
+        self.assertEqual(watch.wait(timeout=harness.PATIENCE), 2)
+        thread.join()
+        self.assertIn("run: the folder of the run is gone", lines[-1])
+
+    def test_output_that_cannot_be_written_ends_it(self):
+        self.train(*self.arguments)
+        os.remove(self.path("run/exit.json"))
+        with open("/dev/full", "w") as full:
+            result = subprocess.run(
+                harness.command("watch", "run"),
+                cwd=self.folder,
+                env=harness.environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=harness.PATIENCE,
+            )
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("standard output cannot be written", result.stderr)
 
     def test_damage_and_other_folders(self):
         self.train(*self.arguments)
-        for name, contents in (("deck.toml", "]"), ("exit.json", "{"), ("run.lock", "x")):
+        for name, contents in (("deck.toml", "]"), ("exit.json", "[]"), ("run.lock", "x")):
             with open(self.path("run", name), "w") as file:
                 file.write(contents)
         with open(self.path("run/metrics.jsonl"), "a") as file:
@@ -101,6 +134,7 @@ class Watch(harness.Case):
         result = harness.run("watch", "run", "--once", cwd=self.folder)
         self.assertEqual(result.returncode, 0, result.text)
         self.assertIn("run: running, heartbeat", result.stdout)
+        self.assertIn("exit.json: is not a JSON object", result.stdout)
         for words, saying in (
             (("nowhere",), "nowhere: no such folder"),
             (("data/train",), "data/train: is no run folder"),

@@ -81,6 +81,7 @@ class AccountReader {
   struct Start {
     double launched = 0, nodes = 1;
     double job_seconds = 0;  ///< as Account::job
+    double overlap = 0;      ///< of its launch with the start before
     StartSeconds seconds{};
     /// `elapsed_s` when its process began, and of its latest row.
     double elapsed_at_launch = 0, last_elapsed = 0;

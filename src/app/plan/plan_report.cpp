@@ -175,7 +175,7 @@ Line run_line(const Prediction& run) {
            {"cost_usd", or_null(run.cost_usd)}}};
 }
 
-/// The time of the run with its failures; none without a time between failures.
+/// The time of the run with its failures; none without a time between failures, or an end.
 std::optional<Line> account_line(const PlanReport& report) {
   const Prediction& run = report.prediction;
   const deck::Deck& deck = report.run.deck;
@@ -190,12 +190,13 @@ std::optional<Line> account_line(const PlanReport& report) {
   if (!expected) return std::nullopt;
   std::string text;
   constexpr double hopeless = 100;
-  if (!(expected->wall() < hopeless * expected->train)) {
+  if (!(expected->repeated + expected->restart < hopeless * expected->train)) {
     const double mtbf = report.machine.reliability.node_mtbf_hours * 3600 / run.nodes;
     text = fmt::format(
         "more than {} times the training: nodes fail every {}, between checkpoints are {} and a "
         "start takes {}; shorten checkpoint.every",
-        hopeless, format_short_seconds(mtbf), format_short_seconds(interval),
+        hopeless, format_short_seconds(mtbf),
+        format_short_seconds(std::min(interval, expected->train)),
         format_short_seconds(expected->start));
   } else {
     text = fmt::format("{} with {:.3g} failures: training {}, done again {}, starts {}",

@@ -4,9 +4,11 @@
 //
 // A loop reads the new rows of metrics.jsonl, run.lock and exit.json, and shows them. It writes
 // nothing into the run folder and takes no lock, so it cannot disturb the run. Runs on one process.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +24,6 @@
 #include "app/commands.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
-#include "trireme/base/plain_file.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/io/file.hpp"
@@ -41,50 +42,59 @@ struct WatchOptions {
   bool once = false;
 };
 
-/// Reads run.stop and the context of the run's deck; nothing if the deck cannot be read, as one of
-/// another version.
-RunStatus status_of(const monitor::RunFolder& folder) {
-  const std::string path = folder / io::run_names::deck;
-  try {
-    const deck::Deck deck = deck::parse_stored(io::read_text_file(path), path).deck;
-    return RunStatus(deck.run.stop, train::context_length(deck));
-  } catch (const InputError&) {
-    return RunStatus(std::nullopt);
-  }
+/// Returns the last name of a path, as "fashion" of "runs/fashion/".
+std::string name_of(const std::string& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  const fs::path name = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+  return printable(name.string(), 80);
 }
 
 /// A run folder that is looked at again and again.
 class WatchedRun {
  public:
-  explicit WatchedRun(const std::string& path) : folder_(path), status_(status_of(folder_)) {
-    open();
+  explicit WatchedRun(const std::string& path) : folder_(path), name_(name_of(path)) {
+    reader_.emplace(folder_.metrics(), RunStatus::keys());
   }
 
-  /// Reads what is new.
-  void read() {
-    if (identity() != identity_) {  // a new run, or the first row of this one
-      status_ = status_of(folder_);
-      open();
+  /// Reads what is new. Calls `print` with a line for each row of kind train and each event. Throws
+  /// InputError if the folder is gone.
+  void read(const std::function<void(const std::string&)>& print) {
+    validate(fs::is_directory(folder_.path()), "{}: the folder of the run is gone", folder_.path());
+    read_deck();
+    if (const auto now = identity(); now != identity_) {
+      // The first row of the run, or another file in the place of the one before.
+      identity_ = now;
+      status_ = {};
+      deck_time_.reset();
+      read_deck();
+      reader_.emplace(folder_.metrics(), RunStatus::keys());
     }
-    while (reader_->next()) status_.add(*reader_);
+    while (reader_->next())
+      if (const auto line = status_.add(*reader_); line && print) print(*line);
   }
 
   RunLife life() const {
-    RunLife life{.name = printable(fs::path(folder_.path()).filename().string(), 80)};
+    RunLife life{.name = name_, .trouble = reader_->skipped()};
+    if (!life.trouble.empty())
+      life.trouble = printable(folder_.metrics() + ": " + life.trouble, 200);
     std::error_code error;
     const auto renewed = fs::last_write_time(folder_ / io::run_names::lease, error);
-    life.is_held = !error;
-    if (life.is_held)
-      life.heartbeat_age =
-          std::chrono::duration<double>(fs::file_time_type::clock::now() - renewed).count();
+    if (!error)
+      // Clocks of other hosts may be ahead.
+      life.heartbeat_age = std::max(
+          0.0, std::chrono::duration<double>(fs::file_time_type::clock::now() - renewed).count());
     try {
-      if (const auto record = folder_.read_exit_record()) {
-        const auto code = record->find("code"), reason = record->find("reason");
-        if (code != record->end() && code->is_number_integer()) life.exit_code = code->get<int>();
-        if (reason != record->end() && reason->is_string())
-          life.exit_reason = printable(reason->get<std::string>(), 200);
-      }
-    } catch (const InputError&) {  // being replaced, or damaged
+      const auto record = folder_.read_exit_record();
+      if (!record) return life;
+      const auto code = record->find("code"), reason = record->find("reason");
+      if (code != record->end() && code->is_number_integer())
+        life.exit_code = code->get<std::int64_t>();
+      else
+        life.trouble = folder_.exit_record() + ": has no code";
+      if (reason != record->end() && reason->is_string())
+        life.exit_reason = printable(reason->get<std::string>(), 200);
+    } catch (const InputError& unreadable) {
+      life.trouble = printable(unreadable.what(), 200);
     }
     return life;
   }
@@ -92,9 +102,20 @@ class WatchedRun {
   const RunStatus& status() const { return status_; }
 
  private:
-  void open() {
-    identity_ = identity();
-    reader_.emplace(folder_.metrics(), RunStatus::keys());
+  /// Reads run.stop and the context of the deck if it has changed, as by another start. A deck that
+  /// cannot be read, as one of another version, has no end.
+  void read_deck() {
+    const std::string path = folder_ / io::run_names::deck;
+    std::error_code error;
+    const auto time = fs::last_write_time(path, error);
+    if (error || time == deck_time_) return;
+    deck_time_ = time;
+    try {
+      const deck::Deck deck = deck::parse_stored(io::read_text_file(path), path).deck;
+      status_.set_stop(deck.run.stop, train::context_length(deck));
+    } catch (const InputError&) {
+      status_.set_stop(std::nullopt, 0);
+    }
   }
 
   /// Returns what changes if another file takes the place of metrics.jsonl.
@@ -105,59 +126,83 @@ class WatchedRun {
   }
 
   monitor::RunFolder folder_;
+  std::string name_;
   RunStatus status_;
   std::optional<std::uint64_t> identity_;
+  std::optional<fs::file_time_type> deck_time_;
   std::optional<monitor::MetricsReader> reader_;
 };
+
+/// Writes to standard output. Throws Failure if that is closed or full.
+void write_out(const std::string& text) {
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  ensure(is_written && std::fflush(stdout) == 0, "standard output cannot be written");
+}
 
 /// Shows views on a terminal, each in the place of the one before.
 class Screen {
  public:
   void show(const RunStatus& status, const RunLife& life) {
     winsize size{};
-    const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20;
+    const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    const std::size_t columns = known ? size.ws_col : 80, rows = known ? size.ws_row : 24;
     std::vector<std::string> lines =
-        view_of(status, life, wall_seconds(), known ? size.ws_col - 1u : 79u);
-    if (known && size.ws_row > 2 && lines.size() + 1 > size.ws_row) lines.resize(size.ws_row - 1u);
-    std::string text = shown_ > 0 ? fmt::format("\033[{}A", shown_) : "";
-    for (const std::string& line : lines) text += "\r\033[K" + line + "\n";
-    for (std::size_t i = lines.size(); i < shown_; ++i) text += "\r\033[K\n";
-    shown_ = std::max(shown_, lines.size());
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+        view_of(status, life, wall_seconds(), std::max<std::size_t>(columns, 2) - 1);
+    // The cursor is in the line below the view.
+    lines.resize(std::min(lines.size(), std::max<std::size_t>(rows, 2) - 1));
+    const std::size_t above = std::min(shown_, std::max<std::size_t>(rows, 1) - 1);
+    std::string text = above > 0 ? fmt::format("\033[{}A\r\033[J", above) : "\r\033[J";
+    if (rows == 1)
+      text += lines.front();
+    else
+      for (const std::string& line : lines) text += line + "\n";
+    shown_ = rows == 1 ? 0 : lines.size();
+    write_out(text);
   }
 
  private:
   std::size_t shown_ = 0;  ///< lines
 };
 
-/// Prints a line for each new state, and each event once.
-class Lines {
- public:
-  void show(const RunStatus& status, const RunLife& life) {
-    const std::int64_t fresh = status.event_count() - std::exchange(events_, status.event_count());
-    const auto& events = status.events();
-    const auto count = std::min<std::int64_t>(fresh, std::ssize(events));
-    for (auto event = events.end() - count; event != events.end(); ++event)
-      fmt::print("step {} {}\n", event->step, event->text);
-    if (const std::string line = line_of(status); status.value("step") && line != line_)
-      fmt::print("{}\n", line_ = line);
-    const std::string ended = life.is_held ? "" : describe_life(life);
-    if (!ended.empty() && ended != ended_) fmt::print("{}\n", ended);
-    ended_ = ended;
-    std::fflush(stdout);
-  }
-
- private:
-  std::int64_t events_ = 0;
-  std::string line_, ended_;
-};
-
 /// Returns whether no other start follows by itself: a chain goes on after these two codes.
 bool has_ended(const RunLife& life) {
-  return !life.is_held && life.exit_code &&
-         *life.exit_code != static_cast<int>(ExitCode::stopped_early) &&
+  return life.exit_code && *life.exit_code != static_cast<int>(ExitCode::stopped_early) &&
          *life.exit_code != static_cast<int>(ExitCode::rank_lost);
+}
+
+/// Follows a run as lines, to its end: what is there at first as a summary, then each new row.
+void follow_as_lines(WatchedRun& run, double every) {
+  std::string said;
+  for (bool is_first = true;; is_first = false) {
+    // The end is looked for first, so that no row after the look is missed.
+    const RunLife life = run.life();
+    if (is_first)
+      run.read({});
+    else
+      run.read([](const std::string& line) { write_out(line + "\n"); });
+    if (is_first) {
+      for (const RunStatus::Note& event : run.status().events()) write_out(line_of(event) + "\n");
+      if (run.status().value("step")) write_out(line_of(run.status()) + "\n");
+    }
+    const std::string ended = life.is_running() ? "" : describe_life(life);
+    // The age of a heartbeat changes.
+    const std::string kind = ended.substr(0, ended.find_first_of(":,"));
+    if (!ended.empty() && kind != said) write_out(ended + "\n");
+    said = kind;
+    if (has_ended(life)) return;
+    std::this_thread::sleep_for(std::chrono::duration<double>(every));
+  }
+}
+
+void follow_on_terminal(WatchedRun& run, double every) {
+  Screen screen;
+  while (true) {
+    const RunLife life = run.life();
+    run.read({});
+    screen.show(run.status(), life);
+    if (has_ended(life)) return;
+    std::this_thread::sleep_for(std::chrono::duration<double>(every));
+  }
 }
 
 ExitCode watch_command(const WatchOptions& options) {
@@ -168,25 +213,16 @@ ExitCode watch_command(const WatchOptions& options) {
   validate(options.every >= 0.1 && options.every <= 3600, "--every {}: must be 0.1 to 3600 seconds",
            options.every);
   WatchedRun run(options.run);
-  const bool on_terminal = ::isatty(STDOUT_FILENO) == 1;
-  Screen screen;
-  Lines lines;
-  while (true) {
-    // The end is looked for first, so that no row after the look is missed.
-    const RunLife life = run.life();
-    run.read();
-    if (options.once) {
-      for (const std::string& line : view_of(run.status(), life, wall_seconds(), 100))
-        fmt::print("{}\n", line);
-      return ExitCode::done;
-    }
-    if (on_terminal)
-      screen.show(run.status(), life);
-    else
-      lines.show(run.status(), life);
-    if (has_ended(life)) return ExitCode::done;
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.every));
+  if (options.once) {
+    run.read({});
+    for (const std::string& line : view_of(run.status(), run.life(), wall_seconds(), 100))
+      write_out(line + "\n");
+  } else if (::isatty(STDOUT_FILENO) == 1) {
+    follow_on_terminal(run, options.every);
+  } else {
+    follow_as_lines(run, options.every);
   }
+  return ExitCode::done;
 }
 
 }  // namespace

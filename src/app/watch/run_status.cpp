@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/text.hpp"
+#include "watch_text.hpp"
 
 namespace trireme::app {
 namespace {
@@ -46,10 +47,18 @@ std::string text_of(const nlohmann::ordered_json& value) {
   return value.is_string() ? printable(value.get_ref<const std::string&>(), max_letters) : "";
 }
 
+/// Returns a number of a row unless it is beyond all measure.
+std::optional<double> bounded(const monitor::MetricsReader& row, const char* key) {
+  constexpr double largest = 1e15;
+  const std::optional<double> found = row.number(key);
+  return found && std::abs(*found) <= largest ? found : std::nullopt;
+}
+
 }  // namespace
 
 void Course::add(double value) {
-  if (!std::isfinite(value)) return;
+  constexpr double largest = 1e150;  // means of larger ones may overflow
+  if (!(std::abs(value) <= largest)) return;
   if (values_of_last_ == 0) {
     if (means_.size() == max_means) {
       for (std::size_t i = 0; i < max_means / 2; ++i)
@@ -98,35 +107,52 @@ std::vector<std::string> RunStatus::keys() {
   return keys;
 }
 
-void RunStatus::add(const monitor::MetricsReader& row) {
+void RunStatus::set_stop(std::optional<Duration> stop, std::int64_t tokens_per_sample) {
+  stop_ = stop;
+  tokens_per_sample_ = tokens_per_sample;
+  part_done_.reset();
+  part_per_second_ = 0;
+}
+
+std::optional<std::string> RunStatus::add(const monitor::MetricsReader& row) {
   const auto& kind = row["kind"];
-  const auto step = static_cast<std::int64_t>(row.number("step").value_or(0));
+  const auto step = static_cast<std::int64_t>(bounded(row, "step").value_or(0));
   if (kind == "train") {
     add_train(row);
-  } else if (kind == "evaluate") {
-    const std::string split = text_of(row["split"]);
-    constexpr std::size_t max_splits = 8;
-    if (evaluations_.size() == max_splits && !evaluations_.contains(split)) return;
-    std::string text = fmt::format("loss {:.4g}", row.number("loss").value_or(NAN));
-    if (value("tokens_per_s"))
-      text += fmt::format(", perplexity {:.4g}", row.number("perplexity").value_or(NAN));
-    text += fmt::format(", top-1 {:.2f} %", 100 * row.number("top1").value_or(NAN));
-    evaluations_[split] = {step, text};
-  } else if (kind == "event") {
+    return line_of(*this);
+  }
+  if (kind == "event") {
     constexpr std::size_t max_events = 5;
     events_.push_back({step, fmt::format("{}: {}", text_of(row["event"]), text_of(row["detail"]))});
     if (events_.size() > max_events) events_.pop_front();
-    ++event_count_;
-  } else if (kind == "account") {
-    job_ = text_of(row["job"]);
-    time_limit_ = row.number("time_limit");
+    return line_of(events_.back());
   }
+  if (kind == "evaluate") {
+    const std::string split = text_of(row["split"]);
+    constexpr std::size_t max_splits = 8;
+    if (split.empty() || (evaluations_.size() == max_splits && !evaluations_.contains(split)))
+      return std::nullopt;
+    std::string text;
+    const auto add = [&](const char* key, const char* form, double scale) {
+      if (const auto value = bounded(row, key))
+        text += (text.empty() ? "" : ", ") + fmt::format(fmt::runtime(form), scale * *value);
+    };
+    add("loss", "loss {:.4g}", 1);
+    if (value("tokens_per_s")) add("perplexity", "perplexity {:.4g}", 1);
+    add("top1", "top-1 {:.2f} %", 100);
+    evaluations_[split] = {step, text};
+  }
+  if (kind == "account") {
+    job_ = text_of(row["job"]);
+    time_limit_ = bounded(row, "time_limit");
+  }
+  return std::nullopt;
 }
 
 void RunStatus::add_train(const monitor::MetricsReader& row) {
   values_.clear();
   for (const char* key : train_keys)
-    if (const auto number = row.number(key)) values_[key] = *number;
+    if (const auto number = bounded(row, key)) values_[key] = *number;
   for (auto& [key, course] : courses_) course.add(value(key).value_or(NAN));
   const std::optional<double> part = part_at(row);
   const double elapsed = value("elapsed_s").value_or(0), seconds = elapsed - last_elapsed_;
@@ -145,14 +171,14 @@ std::optional<double> RunStatus::part_at(const monitor::MetricsReader& row) cons
   if (!stop_ || stop_->value <= 0) return std::nullopt;
   const auto done = [&]() -> std::optional<double> {
     switch (stop_->unit) {
-      case Duration::Unit::steps: return row.number("step");
-      case Duration::Unit::epochs: return row.number("epoch");
-      case Duration::Unit::samples: return row.number("samples");
+      case Duration::Unit::steps: return bounded(row, "step");
+      case Duration::Unit::epochs: return bounded(row, "epoch");
+      case Duration::Unit::samples: return bounded(row, "samples");
       case Duration::Unit::tokens:
-        if (const auto samples = row.number("samples"))
+        if (const auto samples = bounded(row, "samples"))
           return *samples * static_cast<double>(tokens_per_sample_);
         return std::nullopt;
-      case Duration::Unit::seconds: return row.number("elapsed_s");
+      case Duration::Unit::seconds: return bounded(row, "elapsed_s");
     }
     return std::nullopt;
   }();

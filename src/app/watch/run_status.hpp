@@ -13,7 +13,8 @@
 
 namespace trireme::app {
 
-/// The course of a number over a run, in bounded memory: means over ever more values.
+/// The course of a number over a run, in bounded memory: means over ever more values. Values that
+/// are not finite, or beyond 1e150, are left out.
 class Course {
  public:
   void add(double value);
@@ -27,11 +28,11 @@ class Course {
 };
 
 /// Returns a line of block characters (U+2581 to U+2588) from the least to the largest value; the
-/// middle one if all are equal. Values that are not finite are blank.
+/// middle one if all are equal.
 std::string sparkline(const std::vector<double>& values);
 
-/// What `trireme watch` shows of a run, from the rows of its metrics.jsonl. Texts of rows are
-/// printable and short.
+/// The state of a run for `trireme watch`, from the rows of its metrics.jsonl. Texts are printable
+/// and short. Numbers beyond all measure are left out.
 class RunStatus {
  public:
   /// An event, or an evaluation, as one line.
@@ -39,13 +40,12 @@ class RunStatus {
     std::int64_t step = 0;
     std::string text;
   };
-  /// `stop`: run.stop of its deck, if that is known. `tokens_per_sample`: of a language model.
-  explicit RunStatus(std::optional<Duration> stop, std::int64_t tokens_per_sample = 0)
-      : stop_(stop), tokens_per_sample_(tokens_per_sample) {}
-
+  /// Sets run.stop of the deck, if that is known. `tokens_per_sample`: of a language model.
+  void set_stop(std::optional<Duration> stop, std::int64_t tokens_per_sample);
   /// Returns the keys that a MetricsReader must read for add().
   static std::vector<std::string> keys();
-  void add(const monitor::MetricsReader& row);
+  /// Takes the next row. Returns a line for a log if the row is of kind train, or an event.
+  std::optional<std::string> add(const monitor::MetricsReader& row);
 
   /// Returns a value of the latest row of kind train; none if it lacks the key.
   std::optional<double> value(const std::string& key) const;
@@ -58,9 +58,8 @@ class RunStatus {
   const Course& course(const std::string& key) const { return courses_.at(key); }
   /// Returns the latest evaluation of each set.
   const std::map<std::string, Note>& evaluations() const { return evaluations_; }
-  /// Returns the latest events, at most 5. notes_count() counts all of them.
+  /// Returns the latest events, at most 5.
   const std::deque<Note>& events() const { return events_; }
-  std::int64_t event_count() const { return event_count_; }
   const std::string& job() const { return job_; }
 
  private:
@@ -68,12 +67,11 @@ class RunStatus {
   std::optional<double> part_at(const monitor::MetricsReader& row) const;
 
   std::optional<Duration> stop_;
-  std::int64_t tokens_per_sample_;
+  std::int64_t tokens_per_sample_ = 0;
   std::map<std::string, double> values_;
   std::map<std::string, Course> courses_{{"loss", {}}, {"rate", {}}, {"samples_per_s", {}}};
   std::map<std::string, Note> evaluations_;
   std::deque<Note> events_;
-  std::int64_t event_count_ = 0;
   std::optional<double> part_done_, time_limit_;
   double part_per_second_ = 0, last_elapsed_ = 0;
   std::string job_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,12 +16,32 @@
 namespace trireme::app {
 namespace {
 
-/// Cuts a text in UTF-8 to a number of characters.
+/// Returns the columns of a terminal that a character takes: two for the wide ones of East Asia and
+/// for pictographs (Unicode Standard Annex 11).
+std::size_t columns_of(char32_t character) {
+  constexpr std::pair<char32_t, char32_t> wide[] = {
+      {0x1100, 0x115F}, {0x2E80, 0xA4CF}, {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},
+      {0xFE30, 0xFE6F}, {0xFF00, 0xFF60}, {0x1F300, 0x1FAFF}, {0x20000, 0x3FFFD}};
+  return std::any_of(std::begin(wide), std::end(wide),
+                     [&](const auto& range) {
+                       return character >= range.first && character <= range.second;
+                     })
+             ? 2
+             : 1;
+}
+
+/// Cuts a text in valid UTF-8 to a number of columns.
 std::string cut(const std::string& text, std::size_t columns) {
-  std::size_t characters = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool begins = (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
-    if (begins && characters++ == columns) return text.substr(0, i);
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const std::size_t bytes = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    char32_t character = bytes == 1 ? first : first & (0xFFu >> (bytes + 1));
+    for (std::size_t j = i + 1; j < std::min(i + bytes, text.size()); ++j)
+      character = character << 6 | (static_cast<unsigned char>(text[j]) & 0x3F);
+    used += columns_of(character);
+    if (used > columns) return text.substr(0, i);
+    i += bytes;
   }
   return text;
 }
@@ -75,13 +96,23 @@ std::string rate_text(const RunStatus& status) {
 
 }  // namespace
 
+bool RunLife::is_running() const {
+  constexpr double lost_seconds = 60;  // checkpoint::LeaseTimes::stale_seconds
+  return heartbeat_age && *heartbeat_age < lost_seconds && !exit_code;
+}
+
 std::string describe_life(const RunLife& life) {
-  if (life.is_held)
-    return life.heartbeat_age
-               ? fmt::format("running, heartbeat {} ago", format_short_seconds(*life.heartbeat_age))
-               : "running";
+  if (life.is_running())
+    return fmt::format("running, heartbeat {} ago", format_short_seconds(*life.heartbeat_age));
   if (life.exit_code) return fmt::format("ended with {}: {}", *life.exit_code, life.exit_reason);
+  if (life.heartbeat_age)
+    return fmt::format("killed, or its host was lost: the last heartbeat was {} ago",
+                       format_seconds(*life.heartbeat_age));
   return "no process holds the run, and it has left no exit.json: it was killed, or has not begun";
+}
+
+std::string line_of(const RunStatus::Note& event) {
+  return fmt::format("step {} {}", event.step, event.text);
 }
 
 std::string line_of(const RunStatus& status) {
@@ -120,11 +151,11 @@ std::vector<std::string> view_of(const RunStatus& status, const RunLife& life, d
   }
   for (const auto& [split, note] : status.evaluations())
     lines.push_back(fmt::format("{} at step {}: {}", split, note.step, note.text));
-  if (life.is_held && status.time_limit())
+  if (life.is_running() && status.time_limit())
     lines.push_back(fmt::format("this start must end in {}",
                                 format_seconds(std::max(0.0, *status.time_limit() - now))));
-  for (const RunStatus::Note& event : status.events())
-    lines.push_back(fmt::format("  step {} {}", event.step, event.text));
+  for (const RunStatus::Note& event : status.events()) lines.push_back("  " + line_of(event));
+  lines.push_back(life.trouble);
   std::erase(lines, "");
   for (std::string& line : lines) line = cut(line, columns);
   return lines;

@@ -10,13 +10,18 @@
 
 namespace trireme::app {
 
-/// How a run is doing outside of its rows.
+/// The state of a run outside of its rows.
 struct RunLife {
   std::string name;
-  bool is_held = false;                      ///< A process holds run.lock.
-  std::optional<double> heartbeat_age = {};  ///< seconds since it was renewed
-  std::optional<int> exit_code = {};         ///< of exit.json
+  /// Seconds since run.lock was renewed; none if it is not there.
+  std::optional<double> heartbeat_age = {};
+  std::optional<std::int64_t> exit_code = {};  ///< of exit.json
   std::string exit_reason = {};
+  std::string trouble = {};  ///< why a file of the folder cannot be read
+
+  /// Returns whether a process works on the run. One that is lost leaves run.lock behind, but does
+  /// not renew it, or has left exit.json too.
+  bool is_running() const;
 };
 
 /// Returns the lines of a view for a terminal of `columns`: none is longer. `now`: seconds since
@@ -26,8 +31,10 @@ std::vector<std::string> view_of(const RunStatus& status, const RunLife& life, d
 
 /// Returns one line for a log: "step 400, 51.3 % of the run, 12:05 left, loss 0.4012, ...".
 std::string line_of(const RunStatus& status);
+/// Returns "step 400 restart: resumed from step 400".
+std::string line_of(const RunStatus::Note& event);
 
-/// Returns "ended: done (the stop condition ...)", "running", or that no process holds the run.
+/// Returns "ended with 0: ...", "running, heartbeat 3 s ago", or that the run was killed.
 std::string describe_life(const RunLife& life);
 
 }  // namespace trireme::app

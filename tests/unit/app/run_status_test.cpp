@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -73,7 +74,8 @@ class RunStatuses : public testing::Test {
 };
 
 TEST_F(RunStatuses, FollowsAFileThatGrows) {
-  RunStatus status(Duration{100, Duration::Unit::steps});
+  RunStatus status;
+  status.set_stop(Duration{100, Duration::Unit::steps}, 0);
   train(10, 0.1, 20);
   append(R"({"kind": "train", "st)");
   read(status);
@@ -95,19 +97,21 @@ TEST_F(RunStatuses, ProgressIsInTheUnitOfTheStop) {
                                                {{200, Duration::Unit::seconds}, 0.1},
                                                {{5, Duration::Unit::steps}, 1}};
   for (const auto& [stop, part] : cases) {
-    RunStatus status(stop);
+    RunStatus status;
+    status.set_stop(stop, 0);
     reader.reset();
     read(status);
     EXPECT_EQ(status.part_done(), part);
   }
-  RunStatus unknown(std::nullopt);
+  RunStatus unknown;
   reader.reset();
   read(unknown);
   EXPECT_FALSE(unknown.part_done());
 }
 
 TEST_F(RunStatuses, ARollbackIsNoSpeed) {
-  RunStatus status(Duration{100, Duration::Unit::steps});
+  RunStatus status;
+  status.set_stop(Duration{100, Duration::Unit::steps}, 0);
   train(10, 0, 10);
   train(20, 0, 20);
   train(15, 0, 30);
@@ -118,7 +122,8 @@ TEST_F(RunStatuses, ARollbackIsNoSpeed) {
 }
 
 TEST_F(RunStatuses, ViewIsPrintableAndNoLineIsTooLong) {
-  RunStatus status(Duration{100, Duration::Unit::steps});
+  RunStatus status;
+  status.set_stop(Duration{100, Duration::Unit::steps}, 0);
   train(10, 0.5, 20);
   append(R"({"kind": "event", "step": 3, "event": "loss_spike", "detail": "\u001b[2J)" +
          std::string(5000, 'x') + "\"}\n");
@@ -132,10 +137,9 @@ TEST_F(RunStatuses, ViewIsPrintableAndNoLineIsTooLong) {
   append(R"({"kind": "account", "job": "slurm 17", "time_limit": 1600})"
          "\n");
   read(status);
-  EXPECT_EQ(status.event_count(), 21);
   EXPECT_EQ(status.events().size(), 5u);
   EXPECT_EQ(status.evaluations().size(), 8u);
-  const RunLife life{.name = "fashion", .is_held = true, .heartbeat_age = 3};
+  const RunLife life{.name = "fashion", .heartbeat_age = 3};
   const std::vector<std::string> lines = view_of(status, life, 1000, 60);
   EXPECT_EQ(lines[0], "fashion: running, heartbeat 3 s ago, job slurm 17");
   EXPECT_THAT(lines[1], HasSubstr("step 10, epoch 0.50  [##..................] 10.0 %"));
@@ -149,8 +153,66 @@ TEST_F(RunStatuses, ViewIsPrintableAndNoLineIsTooLong) {
   }
 }
 
+/// A restart cuts an incomplete line off and appends its rows.
+TEST_F(RunStatuses, FollowsAFileThatWasCut) {
+  RunStatus status;
+  train(10, 0, 10);
+  append(R"({"kind": "train", "step": 999, "loss": 0.123456789)");
+  read(status);
+  const auto bytes = std::filesystem::file_size(folder / "metrics.jsonl");
+  std::filesystem::resize_file(folder / "metrics.jsonl", bytes - 50);
+  train(11, 0, 11);
+  train(12, 0, 12);
+  std::vector<std::string> lines;
+  while (reader->next())
+    if (const auto line = status.add(*reader)) lines.push_back(*line);
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("step 11,"), HasSubstr("step 12,")));
+  std::filesystem::resize_file(folder / "metrics.jsonl", 0);
+  train(1, 0, 1);
+  read(status);
+  EXPECT_EQ(status.value("step"), 1);
+}
+
+TEST_F(RunStatuses, NumbersBeyondAllMeasureAreLeftOut) {
+  RunStatus status;
+  for (int i = 0; i < 2000; ++i)
+    append(R"({"kind": "train", "step": 1e300, "loss": 1.7e308, "rate": -1.7e308})"
+           "\n");
+  append(R"({"kind": "event", "step": 1e300, "event": "x", "detail": "y"})"
+         "\n");
+  append(R"({"kind": "account", "time_limit": 1e300})"
+         "\n");
+  append(R"({"kind": "evaluate", "step": 3})"
+         "\n");
+  read(status);
+  EXPECT_FALSE(status.value("step"));
+  EXPECT_FALSE(status.time_limit());
+  EXPECT_TRUE(status.course("loss").means(10).empty());
+  EXPECT_THAT(view_of(status, {.name = "a"}, 0, 80),
+              ElementsAre(HasSubstr("no process holds"), "no step so far", "  step 0 x: y"));
+  Course course;
+  course.add(1.7e308);
+  course.add(-std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(course.means(10).empty());
+}
+
+TEST(WatchText, WideCharactersTakeTwoColumns) {
+  RunStatus status;
+  const RunLife life{.name = "\u4e2d\u6587\U0001F600", .heartbeat_age = 1};
+  EXPECT_EQ(view_of(status, life, 0, 4)[0], "\u4e2d\u6587");
+  EXPECT_EQ(view_of(status, life, 0, 5)[0], "\u4e2d\u6587");
+  EXPECT_EQ(view_of(status, life, 0, 7)[0], "\u4e2d\u6587\U0001F600:");
+}
+
+TEST(WatchText, ALostRunIsNotRunning) {
+  EXPECT_EQ(describe_life({.name = "a", .heartbeat_age = 3}), "running, heartbeat 3 s ago");
+  EXPECT_THAT(describe_life({.name = "a", .heartbeat_age = 90}), HasSubstr("killed"));
+  EXPECT_THAT(describe_life({.name = "a", .heartbeat_age = 3, .exit_code = 77}),
+              HasSubstr("ended with 77"));
+}
+
 TEST_F(RunStatuses, ARunWithoutRowsHasAView) {
-  RunStatus status(std::nullopt);
+  RunStatus status;
   read(status);
   const std::vector<std::string> lines = view_of(status, {.name = "a"}, 0, 20);
   EXPECT_EQ(lines.size(), 2u);
