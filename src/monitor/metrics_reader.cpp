@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -129,7 +130,10 @@ const nlohmann::ordered_json& MetricsReader::operator[](std::string_view key) co
 
 std::optional<double> MetricsReader::number(std::string_view key) const {
   const nlohmann::ordered_json& value = (*this)[key];
-  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+  constexpr double largest = 1e15;
+  if (!value.is_number()) return std::nullopt;
+  const auto found = value.get<double>();
+  return std::abs(found) <= largest ? std::optional(found) : std::nullopt;
 }
 
 std::string MetricsReader::skipped() const {

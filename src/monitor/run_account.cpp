@@ -64,7 +64,6 @@ double part_of(double part, double whole) { return whole > 0 ? part / whole : 0;
 }  // namespace
 
 const char* key_of(StartPart part) { return part_names[static_cast<std::size_t>(part)].key; }
-const char* label_of(StartPart part) { return part_names[static_cast<std::size_t>(part)].label; }
 
 std::string describe_parts(const StartSeconds& seconds) {
   const double least = 1e-3 * sum_of(seconds);
@@ -76,7 +75,24 @@ std::string describe_parts(const StartSeconds& seconds) {
   return text;
 }
 
-double Account::wall() const { return sum_of(parts) + repeated + job + hung + queue + stopped; }
+std::vector<Account::Part> Account::all_parts() const {
+  std::vector<Part> all{{"queue_s", "queue", queue},
+                        {"stopped_s", "between starts", stopped},
+                        {"job_s", "job before the start", job}};
+  for (std::size_t part = 0; part < start_parts; ++part) {
+    all.push_back({part_names[part].key, part_names[part].label, parts[part]});
+    if (static_cast<StartPart>(part) == StartPart::train)
+      all.push_back({"repeated_s", "steps done again", repeated});
+  }
+  all.push_back({"hung_s", "until a fault was found", hung});
+  return all;
+}
+
+double Account::wall() const {
+  double sum = 0;
+  for (const Part& part : all_parts()) sum += part.seconds;
+  return sum;
+}
 
 double Account::scheduling_goodput() const { return part_of(wall() - queue - stopped, wall()); }
 

@@ -73,7 +73,8 @@ class MetricsReader {
   bool next();
   /// Returns a member of the row, one of `keys`; null if it is missing.
   const nlohmann::ordered_json& operator[](std::string_view key) const;
-  /// Returns a member of the row as a number; none if it is not one.
+  /// Returns a member of the row as a number; none if it is not one, or beyond 1e15: a stranger's,
+  /// which could overflow in sums and integers.
   std::optional<double> number(std::string_view key) const;
   /// Returns the line of the row, without its newline.
   const std::string& line() const { return line_; }

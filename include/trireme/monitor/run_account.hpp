@@ -29,8 +29,6 @@ inline constexpr std::size_t start_parts = 10;
 using StartSeconds = std::array<double, start_parts>;
 /// Returns "launch_s", the key of a part in rows of kind account.
 const char* key_of(StartPart part);
-/// Returns "launch", for people.
-const char* label_of(StartPart part);
 
 /// Returns "launch 0.3 s, MPI 0.2 s, ...", without parts of less than a thousandth of the sum.
 std::string describe_parts(const StartSeconds& seconds);
@@ -51,6 +49,13 @@ struct Account {
   std::int64_t steps = 0, repeated_steps = 0;
   std::optional<double> mfu;  ///< mean over the steps
 
+  /// A part of the time.
+  struct Part {
+    const char *key, *label;  ///< "launch_s", and "launch" for people
+    double seconds;
+  };
+  /// Returns all parts, in the order in which a start meets them. Every second is in one of them.
+  std::vector<Part> all_parts() const;
   /// Returns the sum of all parts: end - begin, unless starts overlap because a clock was wrong.
   double wall() const;
   /// Returns the part of the time in which nodes were there (scheduling goodput).

@@ -12,12 +12,6 @@ namespace trireme::app {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using monitor::StartPart;
-
-Json line(const std::string& label, double seconds) {
-  return {{"label", label}, {"seconds", seconds}};
-}
-
 std::string steps_text(const Json& steps) {
   return "  " + counted(steps.get<std::int64_t>(), "step", "steps");
 }
@@ -26,16 +20,8 @@ std::string steps_text(const Json& steps) {
 
 Json to_json(const monitor::Account& account) {
   Json parts = Json::object();
-  // In the order in which a start meets them. Every second of the run is in one of them.
-  parts["queue_s"] = line("queue", account.queue);
-  parts["stopped_s"] = line("between starts", account.stopped);
-  parts["job_s"] = line("job before the start", account.job);
-  for (std::size_t part = 0; part < monitor::start_parts; ++part) {
-    const auto name = static_cast<StartPart>(part);
-    parts[monitor::key_of(name)] = line(monitor::label_of(name), account.parts[part]);
-    if (name == StartPart::train) parts["repeated_s"] = line("steps done again", account.repeated);
-  }
-  parts["hung_s"] = line("until a fault was found", account.hung);
+  for (const monitor::Account::Part& part : account.all_parts())
+    parts[part.key] = {{"label", part.label}, {"seconds", part.seconds}};
   return {{"starts", account.starts},
           {"begin", utc_timestamp(account.begin)},
           {"end", utc_timestamp(account.end)},

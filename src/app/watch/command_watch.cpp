@@ -52,23 +52,14 @@ std::string name_of(const std::string& path) {
 /// A run folder that is looked at again and again.
 class WatchedRun {
  public:
-  explicit WatchedRun(const std::string& path) : folder_(path), name_(name_of(path)) {
-    reader_.emplace(folder_.metrics(), RunStatus::keys());
-  }
+  explicit WatchedRun(const std::string& path) : folder_(path), name_(name_of(path)) { open(); }
 
   /// Reads what is new. Calls `print` with a line for each row of kind train and each event. Throws
   /// InputError if the folder is gone.
   void read(const std::function<void(const std::string&)>& print) {
     validate(fs::is_directory(folder_.path()), "{}: the folder of the run is gone", folder_.path());
+    if (identity() != identity_) open();
     read_deck();
-    if (const auto now = identity(); now != identity_) {
-      // The first row of the run, or another file in the place of the one before.
-      identity_ = now;
-      status_ = {};
-      deck_time_.reset();
-      read_deck();
-      reader_.emplace(folder_.metrics(), RunStatus::keys());
-    }
     while (reader_->next())
       if (const auto line = status_.add(*reader_); line && print) print(*line);
   }
@@ -102,6 +93,14 @@ class WatchedRun {
   const RunStatus& status() const { return status_; }
 
  private:
+  /// Begins with the first row of metrics.jsonl, which may be another file than before.
+  void open() {
+    identity_ = identity();
+    status_ = {};
+    deck_time_.reset();
+    reader_.emplace(folder_.metrics(), RunStatus::keys());
+  }
+
   /// Reads run.stop and the context of the deck if it has changed, as by another start. A deck that
   /// cannot be read, as one of another version, has no end.
   void read_deck() {

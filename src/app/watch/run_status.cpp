@@ -47,13 +47,6 @@ std::string text_of(const nlohmann::ordered_json& value) {
   return value.is_string() ? printable(value.get_ref<const std::string&>(), max_letters) : "";
 }
 
-/// Returns a number of a row unless it is beyond all measure.
-std::optional<double> bounded(const monitor::MetricsReader& row, const char* key) {
-  constexpr double largest = 1e15;
-  const std::optional<double> found = row.number(key);
-  return found && std::abs(*found) <= largest ? found : std::nullopt;
-}
-
 }  // namespace
 
 void Course::add(double value) {
@@ -116,7 +109,7 @@ void RunStatus::set_stop(std::optional<Duration> stop, std::int64_t tokens_per_s
 
 std::optional<std::string> RunStatus::add(const monitor::MetricsReader& row) {
   const auto& kind = row["kind"];
-  const auto step = static_cast<std::int64_t>(bounded(row, "step").value_or(0));
+  const auto step = static_cast<std::int64_t>(row.number("step").value_or(0));
   if (kind == "train") {
     add_train(row);
     return line_of(*this);
@@ -134,7 +127,7 @@ std::optional<std::string> RunStatus::add(const monitor::MetricsReader& row) {
       return std::nullopt;
     std::string text;
     const auto add = [&](const char* key, const char* form, double scale) {
-      if (const auto value = bounded(row, key))
+      if (const auto value = row.number(key))
         text += (text.empty() ? "" : ", ") + fmt::format(fmt::runtime(form), scale * *value);
     };
     add("loss", "loss {:.4g}", 1);
@@ -144,7 +137,7 @@ std::optional<std::string> RunStatus::add(const monitor::MetricsReader& row) {
   }
   if (kind == "account") {
     job_ = text_of(row["job"]);
-    time_limit_ = bounded(row, "time_limit");
+    time_limit_ = row.number("time_limit");
   }
   return std::nullopt;
 }
@@ -152,7 +145,7 @@ std::optional<std::string> RunStatus::add(const monitor::MetricsReader& row) {
 void RunStatus::add_train(const monitor::MetricsReader& row) {
   values_.clear();
   for (const char* key : train_keys)
-    if (const auto number = bounded(row, key)) values_[key] = *number;
+    if (const auto number = row.number(key)) values_[key] = *number;
   for (auto& [key, course] : courses_) course.add(value(key).value_or(NAN));
   const std::optional<double> part = part_at(row);
   const double elapsed = value("elapsed_s").value_or(0), seconds = elapsed - last_elapsed_;
@@ -171,14 +164,14 @@ std::optional<double> RunStatus::part_at(const monitor::MetricsReader& row) cons
   if (!stop_ || stop_->value <= 0) return std::nullopt;
   const auto done = [&]() -> std::optional<double> {
     switch (stop_->unit) {
-      case Duration::Unit::steps: return bounded(row, "step");
-      case Duration::Unit::epochs: return bounded(row, "epoch");
-      case Duration::Unit::samples: return bounded(row, "samples");
+      case Duration::Unit::steps: return row.number("step");
+      case Duration::Unit::epochs: return row.number("epoch");
+      case Duration::Unit::samples: return row.number("samples");
       case Duration::Unit::tokens:
-        if (const auto samples = bounded(row, "samples"))
+        if (const auto samples = row.number("samples"))
           return *samples * static_cast<double>(tokens_per_sample_);
         return std::nullopt;
-      case Duration::Unit::seconds: return bounded(row, "elapsed_s");
+      case Duration::Unit::seconds: return row.number("elapsed_s");
     }
     return std::nullopt;
   }();

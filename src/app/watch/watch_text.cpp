@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.hpp"
+#include "trireme/checkpoint/folder.hpp"
 
 namespace trireme::app {
 namespace {
@@ -97,8 +98,7 @@ std::string rate_text(const RunStatus& status) {
 }  // namespace
 
 bool RunLife::is_running() const {
-  constexpr double lost_seconds = 60;  // checkpoint::LeaseTimes::stale_seconds
-  return heartbeat_age && *heartbeat_age < lost_seconds && !exit_code;
+  return heartbeat_age && *heartbeat_age < checkpoint::LeaseTimes().stale_seconds && !exit_code;
 }
 
 std::string describe_life(const RunLife& life) {

@@ -16,6 +16,14 @@
 namespace trireme::train {
 namespace {
 
+/// Parses a local time in a form of strptime(); nothing if the text does not begin with one.
+std::optional<double> local_time(const std::string& text, const char* form) {
+  std::tm date{};
+  if (strptime(text.c_str(), form, &date) == nullptr) return std::nullopt;
+  date.tm_isdst = -1;
+  return static_cast<double>(std::mktime(&date));
+}
+
 /// SLURM_JOB_END_TIME (set by newer versions of Slurm) needs no program. A time limit that is
 /// changed during the run is not noticed.
 std::optional<double> slurm_seconds_left(const std::string& job) {
@@ -35,11 +43,8 @@ std::optional<double> pbs_seconds_left(const std::string& job) {
   const std::optional<double> limit = walltime ? parse_clock(*walltime) : std::nullopt;
   if (!limit) return std::nullopt;
   if (const auto start = qstat_field(text, "stime")) {
-    std::tm date{};
-    if (strptime(start->c_str(), "%a %b %d %H:%M:%S %Y", &date) != nullptr) {
-      date.tm_isdst = -1;
-      return *limit - (wall_seconds() - static_cast<double>(std::mktime(&date)));
-    }
+    if (const auto time = local_time(*start, "%a %b %d %H:%M:%S %Y"))
+      return *limit - (wall_seconds() - *time);
   }
   const auto used = qstat_field(text, "resources_used.walltime");
   return *limit - (used ? parse_clock(*used).value_or(0) : 0);
@@ -74,25 +79,17 @@ std::optional<double> seconds_left(const BatchJob& job) {
   return std::nullopt;
 }
 
-/// Parses a local time of Slurm, as in 2026-11-29T16:10:43.
-std::optional<double> slurm_time(const std::string& text) {
-  std::tm date{};
-  const char* const end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &date);
-  if (end == nullptr || *end != '\0') return std::nullopt;
-  date.tm_isdst = -1;
-  return static_cast<double>(std::mktime(&date));
-}
-
 }  // namespace
 
-JobStart query_job_start() {
-  for (const BatchJob& job : batch_jobs()) {
+JobStart query_job_start(const std::vector<BatchJob>& jobs) {
+  for (const BatchJob& job : jobs) {
     if (job.system != BatchJob::System::slurm) continue;
     std::istringstream answer(
         run_command("env SLURM_TIME_FORMAT=standard squeue -h -j '" + job.id + "' -o '%V %S'"));
     std::string submitted, started;
     answer >> submitted >> started;
-    JobStart times{slurm_time(submitted), slurm_time(started)};
+    constexpr const char* form = "%Y-%m-%dT%H:%M:%S";
+    JobStart times{local_time(submitted, form), local_time(started, form)};
     if (const char* start = std::getenv("SLURM_JOB_START_TIME")) {
       if (const double seconds = std::atof(start); seconds > 0) times.started = seconds;
     }

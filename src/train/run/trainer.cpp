@@ -309,7 +309,7 @@ class RowSequence {
     const std::vector<BatchJob> jobs = batch_jobs();
     const std::optional<double> left = parts.clock.seconds_left();
     return {.job = jobs.empty() ? "" : jobs.front().text(),
-            .job_start = query_job_start(),
+            .job_start = query_job_start(jobs),
             .previous = parts.folder.previous_end.times,
             .nodes = std::ssize(nodes),
             .time_limit = left ? std::optional(wall_seconds() + *left) : std::nullopt};

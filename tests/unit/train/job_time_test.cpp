@@ -56,23 +56,23 @@ TEST_F(JobTimeTest, AsksSqueueWhereSlurmDoesNotSayTheEnd) {
 }
 
 TEST_F(JobTimeTest, AsksSlurmWhenTheJobWasSubmittedAndStarted) {
-  EXPECT_FALSE(query_job_start().started);
+  EXPECT_FALSE(query_job_start(batch_jobs()).started);
   setenv("TZ", "UTC", 1);
   tzset();
   program("squeue", "2026-11-29T16:10:43 2026-11-29T17:00:00");
   setenv("SLURM_JOB_ID", "17", 1);
-  JobStart job = query_job_start();
+  JobStart job = query_job_start(batch_jobs());
   EXPECT_EQ(arguments(), "-h -j 17 -o %V %S");
   EXPECT_EQ(job.submitted, parse_utc("2026-11-29T16:10:43Z"));
   EXPECT_EQ(job.started, parse_utc("2026-11-29T17:00:00Z"));
   setenv("SLURM_JOB_START_TIME", "1795970400", 1);
-  EXPECT_EQ(query_job_start().started, 1795970400);
+  EXPECT_EQ(query_job_start(batch_jobs()).started, 1795970400);
   program("squeue", "slurm_load_jobs error: Unable to contact slurm controller");
-  job = query_job_start();
+  job = query_job_start(batch_jobs());
   EXPECT_FALSE(job.submitted);
   EXPECT_EQ(job.started, 1795970400);
   unsetenv("SLURM_JOB_START_TIME");
-  EXPECT_FALSE(query_job_start().started);
+  EXPECT_FALSE(query_job_start(batch_jobs()).started);
 }
 
 TEST_F(JobTimeTest, PutsNothingIntoACommandThatIsNoJob) {

@@ -3,6 +3,9 @@
 
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "trireme/base/batch_job.hpp"
 
 namespace trireme::train {
 
@@ -24,10 +27,10 @@ struct JobStart {
   std::optional<double> submitted, started;
 };
 
-/// Asks Slurm for the start of this process's job: SLURM_JOB_START_TIME, and squeue for what it
-/// does not say. Starts a program and waits for it, so call it once. Returns nothing outside of a
-/// Slurm job, and for what Slurm does not answer.
-JobStart query_job_start();
+/// Asks Slurm for the start of the first Slurm job of batch_jobs(): SLURM_JOB_START_TIME, and
+/// squeue for what it does not say. Starts a program and waits for it, so call it once. Returns
+/// nothing without such a job, and for what Slurm does not answer.
+JobStart query_job_start(const std::vector<BatchJob>& jobs);
 
 /// Parses "[days-][hours:]minutes:seconds", the form of Slurm and (without days) of PBS, to
 /// seconds. Returns nothing for other text (UNLIMITED).
