@@ -56,7 +56,7 @@ set(shared_in_stage base device tensor kernels ops)
 # Tests with sanitizers spend their time in these libraries. The others compile faster with -Og.
 set(computing kernels ops)
 # A run spends no time in these, and -O1 compiles them in 60 % of the time of -O3.
-set(quick keys deck monitor)
+set(quick keys deck monitor report)
 function(trireme_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   if(TRIREME_STAGE AND name IN_LIST shared_in_stage)

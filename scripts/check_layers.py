@@ -43,9 +43,10 @@ ARROWS = {
         "base keys device io comm tensor ops parallel "
         "monitor checkpoint data optim model deck train"
     ).split(),
+    "report": "base io parallel monitor data deck train".split(),
     "app": (
         "base keys device io comm tensor kernels ops parallel "
-        "monitor checkpoint data optim model deck train plan"
+        "monitor checkpoint data optim model deck train plan report"
     ).split(),
 }
 

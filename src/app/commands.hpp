@@ -23,6 +23,7 @@ void add_shard(CommandLine& line);
 void add_train(CommandLine& line);
 void add_train_tokenizer(CommandLine& line);  ///< hidden; started by `shard` only
 void add_verify(CommandLine& line);
+void add_report(CommandLine& line);
 void add_watch(CommandLine& line);
 
 }  // namespace trireme::app

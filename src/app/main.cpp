@@ -67,6 +67,7 @@ int main(int argc, char** argv) {
   trireme::app::add_plan(line);
   trireme::app::add_verify(line);
   trireme::app::add_watch(line);
+  trireme::app::add_report(line);
   trireme::app::add_import(line);
   trireme::app::add_export(line);
   trireme::app::add_predict(line);

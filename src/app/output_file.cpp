@@ -14,6 +14,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/path_check.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/report/report.hpp"
 
 namespace trireme::app {
 namespace {
@@ -32,7 +33,9 @@ Signature signature_of(OutputForm form) {
     case OutputForm::json: return {"{", "JSON", "plan.json"};
     case OutputForm::job: return {"#!/usr/bin/env bash\n#SBATCH ", "job", "job.sh"};
     case OutputForm::hdf5: return {"\x89HDF\r\n\x1a\n", "HDF5", "results.h5"};
-    case OutputForm::confusion_csv: return {confusion_csv_start, "confusion matrix", "c.csv"};
+    case OutputForm::confusion_csv:
+      return {report::confusion_csv_start, "confusion matrix", "c.csv"};
+    case OutputForm::report: return {report::page_start, "report", "report.html"};
     case OutputForm::confusion_svg: return {confusion_svg_start, "confusion matrix", "c.svg"};
   }
   return {};

@@ -8,12 +8,11 @@
 
 namespace trireme::app {
 
-enum class OutputForm { png, svg, json, job, hdf5, confusion_csv, confusion_svg };
+enum class OutputForm { png, svg, json, job, hdf5, confusion_csv, confusion_svg, report };
 
-/// The first bytes of confusion matrices, by which they are recognized.
-inline constexpr std::string_view confusion_csv_start = "true\\predicted,",
-                                  confusion_svg_start =
-                                      "<!-- trireme evaluate: confusion -->\n<svg ";
+/// The first bytes of pictures of confusion matrices, by which they are recognized.
+inline constexpr std::string_view confusion_svg_start =
+    "<!-- trireme evaluate: confusion -->\n<svg ";
 
 /// Throws InputError unless a command may write this file: it does not exist in a folder that can
 /// be written, it holds a file of this form, or JSON goes into a device or a pipe. "-" is for JSON

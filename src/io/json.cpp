@@ -134,7 +134,7 @@ class PlainScan {
       const auto key = std::find(keys.begin(), keys.end(), name);
       if (key == keys.end()) continue;
       nlohmann::ordered_json& kept = values[static_cast<std::size_t>(key - keys.begin())];
-      kept = is_text ? nlohmann::ordered_json(value) : nlohmann::ordered_json::parse(value);
+      kept = is_text ? nlohmann::ordered_json(value) : value_of(value);
     } while (take(','));
     if (!take('}')) return false;
     skip_blanks();
@@ -185,6 +185,23 @@ class PlainScan {
     };
     return is_digit(first) && !(value[first] == '0' && is_digit(first + 1)) &&
            (point == std::string_view::npos || is_digit(point + 1));
+  }
+
+  /// Makes the value of a word, as the library does: a whole number is one if it fits.
+  static nlohmann::ordered_json value_of(std::string_view word) {
+    if (word == "null") return nullptr;
+    if (word == "true" || word == "false") return word == "true";
+    const char* const end = word.data() + word.size();
+    const auto whole = [&](auto number) -> nlohmann::ordered_json {
+      const auto [last, error] = std::from_chars(word.data(), end, number);
+      return last == end && error == std::errc() ? nlohmann::ordered_json(number) : nullptr;
+    };
+    nlohmann::ordered_json value =
+        word.starts_with('-') ? whole(std::int64_t{}) : whole(std::uint64_t{});
+    if (!value.is_null()) return value;
+    double number = 0;
+    std::from_chars(word.data(), end, number);
+    return number;
   }
 
   std::string_view rest_;

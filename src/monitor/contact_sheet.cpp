@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "svg.hpp"
+#include "trireme/monitor/svg.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::monitor {

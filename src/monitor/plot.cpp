@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "svg.hpp"
+#include "trireme/monitor/svg.hpp"
 
 namespace trireme::monitor {
 namespace {

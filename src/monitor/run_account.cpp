@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::monitor {
@@ -229,6 +230,24 @@ std::optional<Account> AccountReader::result(std::optional<ExitTimes> exit) cons
   close(*start_, exit, account);
   if (mfu_seconds_ > 0) account.mfu = mfu_ / mfu_seconds_;
   return account;
+}
+
+nlohmann::ordered_json to_json(const Account& account) {
+  using Json = nlohmann::ordered_json;
+  Json parts = Json::object();
+  for (const Account::Part& part : account.all_parts())
+    parts[part.key] = {{"label", part.label}, {"seconds", part.seconds}};
+  return {{"starts", account.starts},
+          {"begin", utc_timestamp(account.begin)},
+          {"end", utc_timestamp(account.end)},
+          {"wall_s", account.wall()},
+          {"node_hours", account.node_seconds / 3600},
+          {"steps", account.steps},
+          {"repeated_steps", account.repeated_steps},
+          {"parts", std::move(parts)},
+          {"scheduling_goodput", account.scheduling_goodput()},
+          {"runtime_goodput", account.runtime_goodput()},
+          {"program_goodput", account.mfu ? Json(*account.mfu) : Json()}};
 }
 
 }  // namespace trireme::monitor

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Parts of SVG pictures that plots and bar charts share: texts, lines, axes and the two palettes.
-#include "svg.hpp"
+#include "trireme/monitor/svg.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "trireme/monitor/metrics.hpp"
 
 namespace trireme::monitor {
@@ -64,6 +66,9 @@ struct Account {
   /// goodput).
   double runtime_goodput() const;
 };
+
+/// Returns the account as `inspect --json` and reports print it.
+nlohmann::ordered_json to_json(const Account& account);
 
 /// The times of exit.json, in seconds since 1970-01-01 UTC. Whole seconds.
 struct ExitTimes {

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::app {
@@ -17,23 +16,6 @@ std::string steps_text(const Json& steps) {
 }
 
 }  // namespace
-
-Json to_json(const monitor::Account& account) {
-  Json parts = Json::object();
-  for (const monitor::Account::Part& part : account.all_parts())
-    parts[part.key] = {{"label", part.label}, {"seconds", part.seconds}};
-  return {{"starts", account.starts},
-          {"begin", utc_timestamp(account.begin)},
-          {"end", utc_timestamp(account.end)},
-          {"wall_s", account.wall()},
-          {"node_hours", account.node_seconds / 3600},
-          {"steps", account.steps},
-          {"repeated_steps", account.repeated_steps},
-          {"parts", std::move(parts)},
-          {"scheduling_goodput", account.scheduling_goodput()},
-          {"runtime_goodput", account.runtime_goodput()},
-          {"program_goodput", account.mfu ? Json(*account.mfu) : Json()}};
-}
 
 std::string account_text(const Json& account) {
   const auto wall = account["wall_s"].get<double>();

@@ -14,6 +14,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/monitor/bar_chart.hpp"
 #include "trireme/monitor/heat_map.hpp"
+#include "trireme/report/confusion_matrix.hpp"
 
 namespace trireme::app {
 namespace {
@@ -74,7 +75,7 @@ std::string confusion_csv(const train::Confusion& confusion,
                           const std::vector<std::string>& names) {
   std::string header;
   for (const std::string& name : names) header += (header.empty() ? "" : ",") + csv_cell(name);
-  std::string text = fmt::format("{}{}\n", confusion_csv_start, header);
+  std::string text = fmt::format("{}{}\n", report::confusion_csv_start, header);
   auto next = confusion.begin();  // Pairs are in the order of rows and columns.
   for (std::size_t label = 0; label < names.size(); ++label) {
     text += csv_cell(names[label]);

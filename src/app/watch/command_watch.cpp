@@ -42,17 +42,10 @@ struct WatchOptions {
   bool once = false;
 };
 
-/// Returns the last name of a path, as "fashion" of "runs/fashion/".
-std::string name_of(const std::string& path) {
-  const fs::path whole = fs::absolute(path).lexically_normal();
-  const fs::path name = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
-  return printable(name.string(), 80);
-}
-
 /// A run folder that is looked at again and again.
 class WatchedRun {
  public:
-  explicit WatchedRun(const std::string& path) : folder_(path), name_(name_of(path)) { open(); }
+  explicit WatchedRun(const std::string& path) : folder_(path) { open(); }
 
   /// Reads what is new. Calls `print` with a line for each row of kind train and each event. Throws
   /// InputError if the folder is gone.
@@ -64,29 +57,10 @@ class WatchedRun {
       if (const auto line = status_.add(*reader_); line && print) print(*line);
   }
 
-  RunLife life() const {
-    RunLife life{.name = name_, .trouble = reader_->skipped()};
-    if (!life.trouble.empty())
-      life.trouble = printable(folder_.metrics() + ": " + life.trouble, 200);
-    std::error_code error;
-    const auto renewed = fs::last_write_time(folder_ / io::run_names::lease, error);
-    if (!error)
-      // Clocks of other hosts may be ahead.
-      life.heartbeat_age = std::max(
-          0.0, std::chrono::duration<double>(fs::file_time_type::clock::now() - renewed).count());
-    try {
-      const auto record = folder_.read_exit_record();
-      if (!record) return life;
-      const auto code = record->find("code"), reason = record->find("reason");
-      if (code != record->end() && code->is_number_integer())
-        life.exit_code = code->get<std::int64_t>();
-      else
-        life.trouble = folder_.exit_record() + ": has no code";
-      if (reason != record->end() && reason->is_string())
-        life.exit_reason = printable(reason->get<std::string>(), 200);
-    } catch (const InputError& unreadable) {
-      life.trouble = printable(unreadable.what(), 200);
-    }
+  train::RunLife life() const {
+    train::RunLife life = train::read_life(folder_);
+    if (const std::string skipped = reader_->skipped(); life.trouble.empty() && !skipped.empty())
+      life.trouble = printable(folder_.metrics() + ": " + skipped, 200);
     return life;
   }
 
@@ -125,7 +99,6 @@ class WatchedRun {
   }
 
   monitor::RunFolder folder_;
-  std::string name_;
   RunStatus status_;
   std::optional<std::uint64_t> identity_;
   std::optional<fs::file_time_type> deck_time_;
@@ -141,7 +114,7 @@ void write_out(const std::string& text) {
 /// Shows views on a terminal, each in the place of the one before.
 class Screen {
  public:
-  void show(const RunStatus& status, const RunLife& life) {
+  void show(const RunStatus& status, const train::RunLife& life) {
     winsize size{};
     const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
     const std::size_t columns = known ? size.ws_col : 80, rows = known ? size.ws_row : 24;
@@ -164,7 +137,7 @@ class Screen {
 };
 
 /// Returns whether no other start follows by itself: a chain goes on after these two codes.
-bool has_ended(const RunLife& life) {
+bool has_ended(const train::RunLife& life) {
   return life.exit_code && *life.exit_code != static_cast<int>(ExitCode::stopped_early) &&
          *life.exit_code != static_cast<int>(ExitCode::rank_lost);
 }
@@ -174,7 +147,7 @@ void follow_as_lines(WatchedRun& run, double every) {
   std::string said;
   for (bool is_first = true;; is_first = false) {
     // The end is looked for first, so that no row after the look is missed.
-    const RunLife life = run.life();
+    const train::RunLife life = run.life();
     if (is_first)
       run.read({});
     else
@@ -183,7 +156,7 @@ void follow_as_lines(WatchedRun& run, double every) {
       for (const RunStatus::Note& event : run.status().events()) write_out(line_of(event) + "\n");
       if (run.status().value("step")) write_out(line_of(run.status()) + "\n");
     }
-    const std::string ended = life.is_running() ? "" : describe_life(life);
+    const std::string ended = life.is_running() ? "" : train::describe(life);
     // The age of a heartbeat changes.
     const std::string kind = ended.substr(0, ended.find_first_of(":,"));
     if (!ended.empty() && kind != said) write_out(ended + "\n");
@@ -196,7 +169,7 @@ void follow_as_lines(WatchedRun& run, double every) {
 void follow_on_terminal(WatchedRun& run, double every) {
   Screen screen;
   while (true) {
-    const RunLife life = run.life();
+    const train::RunLife life = run.life();
     run.read({});
     screen.show(run.status(), life);
     if (has_ended(life)) return;

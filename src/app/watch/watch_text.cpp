@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 
 #include "trireme/base/text.hpp"
-#include "trireme/checkpoint/folder.hpp"
 
 namespace trireme::app {
 namespace {
@@ -97,20 +96,6 @@ std::string rate_text(const RunStatus& status) {
 
 }  // namespace
 
-bool RunLife::is_running() const {
-  return heartbeat_age && *heartbeat_age < checkpoint::LeaseTimes().stale_seconds && !exit_code;
-}
-
-std::string describe_life(const RunLife& life) {
-  if (life.is_running())
-    return fmt::format("running, heartbeat {} ago", format_short_seconds(*life.heartbeat_age));
-  if (life.exit_code) return fmt::format("ended with {}: {}", *life.exit_code, life.exit_reason);
-  if (life.heartbeat_age)
-    return fmt::format("killed, or its host was lost: the last heartbeat was {} ago",
-                       format_seconds(*life.heartbeat_age));
-  return "no process holds the run, and it has left no exit.json: it was killed, or has not begun";
-}
-
 std::string line_of(const RunStatus::Note& event) {
   return fmt::format("step {} {}", event.step, event.text);
 }
@@ -124,9 +109,9 @@ std::string line_of(const RunStatus& status) {
   return text;
 }
 
-std::vector<std::string> view_of(const RunStatus& status, const RunLife& life, double now,
+std::vector<std::string> view_of(const RunStatus& status, const train::RunLife& life, double now,
                                  std::size_t columns) {
-  std::vector<std::string> lines{life.name + ": " + describe_life(life) +
+  std::vector<std::string> lines{life.name + ": " + train::describe(life) +
                                  (status.job().empty() ? "" : ", job " + status.job())};
   if (!status.value("step")) {
     lines.emplace_back("no step so far");

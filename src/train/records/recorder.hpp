@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "train/supervision/bottleneck.hpp"
+#include "trireme/train/supervision/bottleneck.hpp"
 #include "train/supervision/rank_reports.hpp"
 #include "trireme/base/duration.hpp"
 #include "trireme/base/log.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Says which part of a step limits the speed of training. The recorder logs it for every epoch.
-#include "bottleneck.hpp"
+#include "trireme/train/supervision/bottleneck.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -63,16 +63,6 @@ Bottleneck find_reader_bottleneck(const data::ReadTimes& times) {
   return scaling > times.decode ? Bottleneck::scaling : Bottleneck::decoding;
 }
 
-std::string describe(const Diagnosis& diagnosis, data::Decoding decode) {
-  const Words largest = describe_part(diagnosis.largest, decode);
-  std::string text = fmt::format("bound by {}", largest.name);
-  if (!largest.remedy.empty()) text += fmt::format(": {}", largest.remedy);
-  if (!diagnosis.wait) return text;
-  const Words wait = describe_part(*diagnosis.wait, decode);
-  return text +
-         fmt::format("; {} can gain {:.1f} %: {}", wait.name, 100 * diagnosis.gain, wait.remedy);
-}
-
 }  // namespace
 
 Diagnosis diagnose(const StepTimes& sums) {
@@ -99,6 +89,16 @@ Diagnosis diagnose(const StepTimes& sums) {
     diagnosis.gain = beside.seconds / sums.total;
   }
   return diagnosis;
+}
+
+std::string describe(const Diagnosis& diagnosis, data::Decoding decode) {
+  const Words largest = describe_part(diagnosis.largest, decode);
+  std::string text = fmt::format("bound by {}", largest.name);
+  if (!largest.remedy.empty()) text += fmt::format(": {}", largest.remedy);
+  if (!diagnosis.wait) return text;
+  const Words wait = describe_part(*diagnosis.wait, decode);
+  return text +
+         fmt::format("; {} can gain {:.1f} %: {}", wait.name, 100 * diagnosis.gain, wait.remedy);
 }
 
 std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,

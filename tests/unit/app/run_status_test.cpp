@@ -139,7 +139,7 @@ TEST_F(RunStatuses, ViewIsPrintableAndNoLineIsTooLong) {
   read(status);
   EXPECT_EQ(status.events().size(), 5u);
   EXPECT_EQ(status.evaluations().size(), 8u);
-  const RunLife life{.name = "fashion", .heartbeat_age = 3};
+  const train::RunLife life{.name = "fashion", .heartbeat_age = 3};
   const std::vector<std::string> lines = view_of(status, life, 1000, 60);
   EXPECT_EQ(lines[0], "fashion: running, heartbeat 3 s ago, job slurm 17");
   EXPECT_THAT(lines[1], HasSubstr("step 10, epoch 0.50  [##..................] 10.0 %"));
@@ -198,16 +198,18 @@ TEST_F(RunStatuses, NumbersBeyondAllMeasureAreLeftOut) {
 
 TEST(WatchText, WideCharactersTakeTwoColumns) {
   RunStatus status;
-  const RunLife life{.name = "\u4e2d\u6587\U0001F600", .heartbeat_age = 1};
+  const train::RunLife life{.name = "\u4e2d\u6587\U0001F600", .heartbeat_age = 1};
   EXPECT_EQ(view_of(status, life, 0, 4)[0], "\u4e2d\u6587");
   EXPECT_EQ(view_of(status, life, 0, 5)[0], "\u4e2d\u6587");
   EXPECT_EQ(view_of(status, life, 0, 7)[0], "\u4e2d\u6587\U0001F600:");
 }
 
 TEST(WatchText, ALostRunIsNotRunning) {
-  EXPECT_EQ(describe_life({.name = "a", .heartbeat_age = 3}), "running, heartbeat 3 s ago");
-  EXPECT_THAT(describe_life({.name = "a", .heartbeat_age = 90}), HasSubstr("killed"));
-  EXPECT_THAT(describe_life({.name = "a", .heartbeat_age = 3, .exit_code = 77}),
+  EXPECT_EQ(train::describe(train::RunLife{.name = "a", .heartbeat_age = 3}),
+            "running, heartbeat 3 s ago");
+  EXPECT_THAT(train::describe(train::RunLife{.name = "a", .heartbeat_age = 90}),
+              HasSubstr("killed"));
+  EXPECT_THAT(train::describe(train::RunLife{.name = "a", .heartbeat_age = 3, .exit_code = 77}),
               HasSubstr("ended with 77"));
 }
 

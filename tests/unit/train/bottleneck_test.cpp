@@ -2,7 +2,7 @@
 //
 // The part of a step that limits the speed, and the choice of reader threads.
 
-#include "train/supervision/bottleneck.hpp"
+#include "trireme/train/supervision/bottleneck.hpp"
 
 #include <string>
 

@@ -38,11 +38,14 @@ struct Diagnosis {
 /// 5 % of the time.
 Diagnosis diagnose(const StepTimes& sums);
 
+/// Returns "bound by reading: raise data.workers ...": the part, and the remedy if there is one.
+/// `decode`: the key data.decode, which is a remedy unless it is "fast" already.
+std::string describe(const Diagnosis& diagnosis, data::Decoding decode);
+
 /// Returns the text of the log for the steps of epochs `first` to `last` (from 1): how long they
 /// took, the shares of data, communication and computation, and the diagnosis with its remedies.
 /// "epoch 3: 469 steps of 0.0264 s; data 0.2 %, communication 0.0 %, compute 99.1 %: bound by
 /// compute".
-/// `decode`: the key data.decode, which is a remedy unless it is "fast" already.
 std::string describe_epochs(std::int64_t first, std::int64_t last, std::int64_t steps,
                             const StepTimes& sums, data::Decoding decode = data::Decoding::exact);
 

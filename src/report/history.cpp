@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads the rows of metrics.jsonl for a report: curves, events, times of steps, norms of tensors.
+//
+// Called by run_record.cpp for each row, in the order of the file. A fresh start begins anew: rows
+// before it belong to another run. Everybody can write rows, so their kinds, names and numbers are
+// bounded.
+#include "trireme/report/history.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/text.hpp"
+
+namespace trireme::report {
+namespace {
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+/// The numbers of rows of kind train that have curves.
+constexpr std::array train_names{
+    "loss",         "rate",           "grad_norm",           "loss_scale",
+    "momentum",     "top1",           "samples_per_s",       "tokens_per_s",
+    "step_s",       "data_s",         "forward_s",           "backward_s",
+    "optimizer_s",  "comm_exposed_s", "tflops_per_rank",     "mfu",
+    "memory_bytes", "gpu_util",       "memory_device_bytes", "memory_host_bytes",
+    "gpu_temp_c",   "gpu_power_w",    "gpu_clock_mhz"};
+constexpr const char* batch_name = "batch";
+constexpr std::array evaluation_names{"loss", "top1", "top5", "perplexity"};
+
+constexpr std::size_t max_evaluated_sets = 8, max_marks = 50, max_event_kinds = 64,
+                      max_first_events = 100, max_last_events = 100;
+
+/// Returns a member as a finite number, however large: a loss may be.
+double value_of(const monitor::MetricsReader& row, const char* key) {
+  const auto& member = row[key];
+  return member.is_number() ? member.get<double>() : none;
+}
+
+std::string text_of(const monitor::MetricsReader& row, const char* key, std::size_t max_bytes) {
+  const auto& member = row[key];
+  return member.is_string() ? printable(member.get_ref<const std::string&>(), max_bytes) : "";
+}
+
+template <class Names>
+std::vector<std::string> with_batch(const Names& names) {
+  std::vector<std::string> all(names.begin(), names.end());
+  all.emplace_back(batch_name);
+  return all;
+}
+
+History empty_history(std::size_t max_buckets) {
+  return {.train = Track(with_batch(train_names), max_buckets),
+          .noise = Track({"noise_scale"}, max_buckets),
+          .evaluations = {},
+          .marks = {},
+          .event_counts = {},
+          .first_events = {},
+          .last_events = {},
+          .checkpoints = {},
+          .latest = {},
+          .latest_evaluations = {},
+          .times = {},
+          .timed_steps = 0,
+          .tensors = {}};
+}
+
+/// Returns the epoch and the samples of a step, between those of the rows around it.
+void complete_place(Place& place, const Track& track) {
+  const auto step = static_cast<std::size_t>(Axis::step);
+  Place before{};
+  for (std::size_t bucket = 0; bucket < track.buckets(); ++bucket) {
+    const Place& after = track.place(bucket);
+    if (after[step] >= place[step]) {
+      const double width = after[step] - before[step],
+                   part = width > 0 ? (place[step] - before[step]) / width : 0;
+      for (const Axis axis : {Axis::epoch, Axis::samples}) {
+        const auto at = static_cast<std::size_t>(axis);
+        place[at] = before[at] + part * (after[at] - before[at]);
+      }
+      return;
+    }
+    before = after;
+  }
+  for (const Axis axis : {Axis::epoch, Axis::samples})
+    place[static_cast<std::size_t>(axis)] = before[static_cast<std::size_t>(axis)];
+}
+
+}  // namespace
+
+HistoryReader::HistoryReader(std::size_t max_buckets)
+    : max_buckets_(max_buckets), history_(empty_history(max_buckets)) {}
+
+std::vector<std::string> HistoryReader::keys() {
+  std::vector<std::string> keys(train_names.begin(), train_names.end());
+  for (const char* key :
+       {"kind",        "step",      "epoch",         "samples",     "elapsed_s", "read_s",
+        "decode_s",    "augment_s", "transfer_s",    "split",       "weights",   "top5",
+        "perplexity",  "event",     "detail",        "bytes",       "stall_s",   "write_s",
+        "noise_scale", "tensor",    "gradient_norm", "update_ratio"})
+    keys.emplace_back(key);
+  return keys;
+}
+
+Place HistoryReader::place_of(const monitor::MetricsReader& row) const {
+  const auto at = [&](const char* key) { return row.number(key).value_or(none); };
+  const double epoch = at("epoch");
+  return {at("step"), epoch, epoch * samples_per_epoch_.value_or(none), at("elapsed_s")};
+}
+
+void HistoryReader::add(const monitor::MetricsReader& row) {
+  const auto& kind = row["kind"];
+  if (!kind.is_string() || !row.number("step")) return;
+  const auto& name = kind.get_ref<const std::string&>();
+  if (name == "train") {
+    add_train(row);
+  } else if (name == "tensors") {
+    if (row["tensor"].is_string())
+      history_.tensors.add(*row.number("step"), text_of(row, "tensor", 200),
+                           {value_of(row, "gradient_norm"), value_of(row, "update_ratio")});
+  } else if (name == "evaluate") {
+    add_evaluation(row);
+  } else if (name == "event") {
+    add_event(row);
+  } else if (name == "checkpoint") {
+    CheckpointTotals& totals = history_.checkpoints;
+    ++totals.count;
+    totals.bytes = row.number("bytes").value_or(0);
+    totals.stall_seconds += row.number("stall_s").value_or(0);
+    totals.write_seconds += row.number("write_s").value_or(0);
+  } else if (name == "noise") {
+    history_.noise.add(place_of(row), std::array{value_of(row, "noise_scale")});
+  }
+}
+
+void HistoryReader::add_train(const monitor::MetricsReader& row) {
+  const double step = *row.number("step"), samples = row.number("samples").value_or(none),
+               epoch = row.number("epoch").value_or(none), steps = step - last_step_;
+  if (epoch > 0 && samples > 0) samples_per_epoch_ = samples / epoch;
+  // 1. The curves.
+  values_.clear();
+  for (const char* name : train_names) values_.push_back(value_of(row, name));
+  const double batch = (samples - last_samples_) / steps;
+  // After a restart the row before may be one of steps that are lost.
+  values_.push_back(steps > 0 && batch > 0 && !is_first_row_ ? batch : none);
+  history_.train.add({step, epoch, samples, row.number("elapsed_s").value_or(none)}, values_);
+  for (std::size_t i = 0; i < values_.size(); ++i)
+    if (std::isfinite(values_[i])) history_.latest[history_.train.names()[i]] = values_[i];
+  // 2. The times of the steps.
+  if (steps > 0 && !is_first_row_) {
+    const auto seconds = [&](const char* key) { return steps * row.number(key).value_or(0); };
+    train::StepTimes& times = history_.times;
+    times.total += seconds("step_s");
+    times.data += seconds("data_s");
+    times.forward += seconds("forward_s");
+    times.backward += seconds("backward_s");
+    times.comm_exposed += seconds("comm_exposed_s");
+    times.optimizer += seconds("optimizer_s");
+    times.transfer += seconds("transfer_s");
+    times.readers.read += seconds("read_s");
+    times.readers.decode += seconds("decode_s");
+    times.readers.augment += seconds("augment_s");
+    history_.timed_steps += steps;
+  }
+  is_first_row_ = false;
+  last_step_ = step;
+  last_samples_ = samples;
+}
+
+void HistoryReader::add_evaluation(const monitor::MetricsReader& row) {
+  std::string set = text_of(row, "split", 40);
+  if (set.empty()) return;
+  if (row["weights"] == "ema") set += " (ema)";
+  auto found = history_.evaluations.find(set);
+  if (found == history_.evaluations.end()) {
+    if (history_.evaluations.size() == max_evaluated_sets) return;
+    found =
+        history_.evaluations
+            .emplace(set, Track({evaluation_names.begin(), evaluation_names.end()}, max_buckets_))
+            .first;
+  }
+  std::array<double, evaluation_names.size()> values;
+  std::map<std::string, double>& latest = history_.latest_evaluations[set];
+  latest.clear();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = value_of(row, evaluation_names[i]);
+    if (std::isfinite(values[i])) latest[evaluation_names[i]] = values[i];
+  }
+  found->second.add(place_of(row), values);
+}
+
+void HistoryReader::add_event(const monitor::MetricsReader& row) {
+  Event event{.step = static_cast<std::int64_t>(*row.number("step")),
+              .seconds = row.number("elapsed_s").value_or(0),
+              .kind = text_of(row, "event", 40),
+              .detail = text_of(row, "detail", 300)};
+  if (event.kind.empty()) return;
+  if (event.kind == "start") {
+    *this = HistoryReader(max_buckets_);
+  } else if (event.kind == "restart" || event.kind == "rollback" || event.kind == "batch") {
+    is_first_row_ = is_first_row_ || event.kind != "batch";
+    if (history_.marks.size() == max_marks) history_.marks.erase(history_.marks.begin());
+    history_.marks.push_back(
+        {.kind = event.kind,
+         .text = fmt::format("{} at step {}: {}", event.kind, event.step, event.detail),
+         .place = {static_cast<double>(event.step), none, none, event.seconds}});
+  }
+  if (history_.event_counts.size() < max_event_kinds || history_.event_counts.contains(event.kind))
+    ++history_.event_counts[event.kind];
+  if (history_.first_events.size() < max_first_events) {
+    history_.first_events.push_back(std::move(event));
+    return;
+  }
+  if (history_.last_events.size() == max_last_events) history_.last_events.pop_front();
+  history_.last_events.push_back(std::move(event));
+}
+
+History HistoryReader::result() const {
+  History history = history_;
+  for (Mark& mark : history.marks) complete_place(mark.place, history.train);
+  return history;
+}
+
+}  // namespace trireme::report

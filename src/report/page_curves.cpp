@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Draws the curves of a page over the steps. page.js draws the same paths over the other axes, from
+// the same numbers.
+//
+// A curve has up to three paths. Raw: through the least and the largest value of each bucket.
+// Smooth: through means over neighboring buckets. Dots: evaluations that are few.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "html.hpp"
+#include "page_parts.hpp"
+#include "report_json.hpp"
+#include "trireme/monitor/svg.hpp"
+
+namespace trireme::report {
+namespace {
+
+using monitor::escaped;
+using PixelAxis = monitor::Axis;
+
+// Pixels of a chart. page.js has the same.
+constexpr double left = 58, right = 452, top = 12, bottom = 212, width = 460, height = 250;
+constexpr std::size_t max_dots = 120;
+
+enum class Form : std::uint8_t { raw, smooth, dots };
+
+/// One number of one track of a run.
+struct Curve {
+  std::size_t run = 0;
+  std::string track;  ///< as in the JSON
+  const Track* values = nullptr;
+  std::size_t name = 0;
+  bool is_evaluation = false;
+};
+
+/// A chart of a page: a number of rows of kind train, of evaluations or of rows of kind noise.
+struct ChartKind {
+  const char *title, *unit = "", *train = nullptr, *evaluation = nullptr, *noise = nullptr;
+  double scale = 1;
+  bool may_be_logarithmic = false, begins_at_zero = false, is_noisy = false,
+       only_if_it_varies = false;
+};
+constexpr double percents = 100, gib = 1.0 / (1 << 30);
+constexpr const char* perplexity = "perplexity";
+constexpr std::array chart_kinds{
+    ChartKind{.title = "Loss",
+              .train = "loss",
+              .evaluation = "loss",
+              .may_be_logarithmic = true,
+              .is_noisy = true},
+    ChartKind{.title = "Top-1 accuracy",
+              .unit = "%",
+              .train = "top1",
+              .evaluation = "top1",
+              .scale = percents,
+              .is_noisy = true},
+    ChartKind{.title = "Perplexity", .evaluation = perplexity, .may_be_logarithmic = true},
+    ChartKind{.title = "Learning rate", .train = "rate"},
+    ChartKind{.title = "Momentum", .train = "momentum", .only_if_it_varies = true},
+    ChartKind{.title = "Gradient norm",
+              .train = "grad_norm",
+              .may_be_logarithmic = true,
+              .is_noisy = true},
+    ChartKind{.title = "Gradient noise scale",
+              .unit = "samples",
+              .noise = "noise_scale",
+              .may_be_logarithmic = true,
+              .is_noisy = true},
+    ChartKind{.title = "Samples of a step", .train = "batch", .only_if_it_varies = true},
+    ChartKind{.title = "Loss scale",
+              .train = "loss_scale",
+              .may_be_logarithmic = true,
+              .only_if_it_varies = true},
+    ChartKind{.title = "Speed",
+              .unit = "samples/s",
+              .train = "samples_per_s",
+              .begins_at_zero = true,
+              .is_noisy = true},
+    ChartKind{.title = "Speed",
+              .unit = "tokens/s",
+              .train = "tokens_per_s",
+              .begins_at_zero = true,
+              .is_noisy = true},
+    ChartKind{.title = "Model FLOPs of a rank",
+              .unit = "TFLOP/s",
+              .train = "tflops_per_rank",
+              .begins_at_zero = true,
+              .is_noisy = true},
+    ChartKind{.title = "Model FLOPs utilization",
+              .unit = "%",
+              .train = "mfu",
+              .scale = percents,
+              .begins_at_zero = true,
+              .is_noisy = true},
+    ChartKind{.title = "Device memory in use",
+              .unit = "GiB",
+              .train = "memory_device_bytes",
+              .scale = gib,
+              .begins_at_zero = true},
+    ChartKind{.title = "Host memory in use",
+              .unit = "GiB",
+              .train = "memory_host_bytes",
+              .scale = gib,
+              .begins_at_zero = true},
+    ChartKind{.title = "Utilization of the GPU of rank 0",
+              .unit = "%",
+              .train = "gpu_util",
+              .begins_at_zero = true,
+              .is_noisy = true},
+    ChartKind{.title = "Temperature of the GPU of rank 0",
+              .unit = "\xC2\xB0"
+                      "C",
+              .train = "gpu_temp_c",
+              .is_noisy = true},
+    ChartKind{.title = "Power of the GPU of rank 0",
+              .unit = "W",
+              .train = "gpu_power_w",
+              .begins_at_zero = true,
+              .is_noisy = true},
+    ChartKind{.title = "Clock of the GPU of rank 0",
+              .unit = "MHz",
+              .train = "gpu_clock_mhz",
+              .begins_at_zero = true,
+              .is_noisy = true}};
+
+std::optional<std::size_t> index_of(const Track& track, const char* name) {
+  const auto& names = track.names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::nullopt
+                              : std::optional(static_cast<std::size_t>(found - names.begin()));
+}
+
+void add_curve(std::vector<Curve>& curves, Curve curve, const char* name) {
+  const auto index = name == nullptr ? std::nullopt : index_of(*curve.values, name);
+  if (!index || !curve.values->whole_range(*index).has_values()) return;
+  curve.name = *index;
+  curves.push_back(std::move(curve));
+}
+
+std::vector<Curve> curves_of(const Report& report, const ChartKind& kind) {
+  std::vector<Curve> curves;
+  for (std::size_t run = 0; run < report.runs.size(); ++run) {
+    const History& history = report.runs[run].history;
+    add_curve(curves, {.run = run, .track = "train", .values = &history.train}, kind.train);
+    add_curve(curves, {.run = run, .track = "noise", .values = &history.noise}, kind.noise);
+    // Rows of images have exp(loss) too, which nobody looks at.
+    const bool has_words = history.latest.contains("tokens_per_s");
+    for (const auto& [set, track] : history.evaluations)
+      if (has_words || kind.evaluation != perplexity)
+        add_curve(
+            curves,
+            {.run = run, .track = evaluation_track(set), .values = &track, .is_evaluation = true},
+            kind.evaluation);
+  }
+  return curves;
+}
+
+double step_of(const Track& track, std::size_t bucket) {
+  return track.place(bucket)[static_cast<std::size_t>(Axis::step)];
+}
+
+std::string path_of(const Curve& curve, Form form, const PixelAxis& x, const PixelAxis& y,
+                    double scale) {
+  const Track& track = *curve.values;
+  const std::vector<double> smoothed =
+      form == Form::smooth ? track.smoothed(curve.name) : std::vector<double>();
+  std::string path;
+  bool draws = false;
+  for (std::size_t bucket = 0; bucket < track.buckets(); ++bucket) {
+    const Track::Range& range = track.range(bucket, curve.name);
+    if (track.begins_part(bucket)) draws = false;
+    if (!range.has_values()) continue;
+    const double at = x.pixel(step_of(track, bucket));
+    const auto add = [&](double value) {
+      path += fmt::format("{}{:.1f} {:.1f}", draws ? 'L' : 'M', at, y.pixel(scale * value));
+      draws = true;
+    };
+    if (form == Form::smooth) {
+      add(smoothed[bucket]);
+    } else if (form == Form::dots) {
+      path += fmt::format("M{:.1f} {:.1f}h0", at, y.pixel(scale * range.mean()));
+    } else if (range.low == range.high) {
+      add(range.low);
+    } else {
+      const bool falls = bucket % 2 == 1;
+      add(falls ? range.high : range.low);
+      add(falls ? range.low : range.high);
+    }
+  }
+  return path;
+}
+
+std::string path_element(const Curve& curve, Form form, const char* classes, const PixelAxis& x,
+                         const PixelAxis& y, double scale) {
+  constexpr std::array form_names{"raw", "smooth", "dots"};
+  return fmt::format(
+      "<path class=\"r{} {}\" data-run=\"{}\" data-track=\"{}\" data-name=\"{}\" "
+      "data-form=\"{}\" "
+      "d=\"{}\"/>\n",
+      curve.run % colors, classes, curve.run, escaped(curve.track),
+      escaped(curve.values->names()[curve.name]), form_names[static_cast<std::size_t>(form)],
+      path_of(curve, form, x, y, scale));
+}
+
+std::string paths(const std::vector<Curve>& curves, const ChartKind& kind, const PixelAxis& x,
+                  const PixelAxis& y) {
+  std::string text;
+  for (const Curve& curve : curves) {
+    const auto add = [&](Form form, const char* classes) {
+      text += path_element(curve, form, classes, x, y, kind.scale);
+    };
+    if (curve.is_evaluation) {
+      add(Form::raw, "raw dots");
+      if (curve.values->buckets() <= max_dots) add(Form::dots, "dot");
+    } else if (kind.is_noisy) {
+      add(Form::raw, "raw faint");
+      add(Form::smooth, "smooth");
+    } else {
+      add(Form::raw, "raw");
+    }
+  }
+  return text;
+}
+
+std::string marks(const Report& report, const PixelAxis& x) {
+  std::string text;
+  for (std::size_t run = 0; run < report.runs.size(); ++run) {
+    const std::vector<Mark>& all = report.runs[run].history.marks;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const double at = x.pixel(all[i].place[static_cast<std::size_t>(Axis::step)]);
+      if (!(at >= left && at <= right)) continue;
+      text += fmt::format(
+          "<line class=\"event\" data-run=\"{}\" data-mark=\"{}\" x1=\"{:.1f}\" y1=\"{:.0f}\" "
+          "x2=\"{:.1f}\" y2=\"{:.0f}\"><title>{}</title></line>\n",
+          run, i, at, top, at, bottom, escaped(all[i].text));
+    }
+  }
+  return text;
+}
+
+/// Chooses the range of the values. A logarithmic axis is for values that differ by a factor of
+/// 100.
+PixelAxis value_axis(const std::vector<Curve>& curves, const ChartKind& kind) {
+  constexpr double large_factor = 100;
+  PixelAxis axis{.first_pixel = bottom, .last_pixel = top};
+  for (const Curve& curve : curves) {
+    const Track::Range range = curve.values->whole_range(curve.name);
+    axis.include(kind.scale * range.low);
+    axis.include(kind.scale * range.high);
+  }
+  axis.logarithmic = kind.may_be_logarithmic && axis.low > 0 && axis.high > large_factor * axis.low;
+  if (!axis.logarithmic) axis.begin_at_zero(kind.begins_at_zero ? 1 : 0.5);
+  axis.widen();
+  return axis;
+}
+
+PixelAxis step_axis(const Report& report, const std::vector<Curve>& curves) {
+  PixelAxis axis{.first_pixel = left, .last_pixel = right};
+  for (const RunRecord& run : report.runs)
+    for (const Mark& mark : run.history.marks)
+      axis.include(mark.place[static_cast<std::size_t>(Axis::step)]);
+  for (const Curve& curve : curves)
+    for (std::size_t bucket = 0; bucket < curve.values->buckets(); ++bucket)
+      axis.include(step_of(*curve.values, bucket));
+  axis.begin_at_zero(0.1);
+  axis.widen();
+  return axis;
+}
+
+std::string grid(const PixelAxis& x, const PixelAxis& y) {
+  std::string text;
+  for (const double tick : y.ticks())
+    text += fmt::format(
+        "<line class=\"grid\" x1=\"{0:.0f}\" y1=\"{1:.1f}\" x2=\"{2:.0f}\" y2=\"{1:.1f}\"/>"
+        "<text x=\"{3:.0f}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
+        left, y.pixel(tick), right, left - 6, y.pixel(tick) + 4, short_number(tick));
+  text += "<g class=\"x-axis\">";
+  for (const double tick : x.ticks())
+    text += fmt::format(
+        "<line class=\"tick\" x1=\"{0:.1f}\" y1=\"{1:.0f}\" x2=\"{0:.1f}\" y2=\"{2:.0f}\"/>"
+        "<text x=\"{0:.1f}\" y=\"{3:.0f}\" text-anchor=\"middle\">{4}</text>",
+        x.pixel(tick), bottom, bottom + 4, bottom + 17, short_number(tick));
+  text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">steps</text></g>\n",
+                      (left + right) / 2, bottom + 33);
+  return text;
+}
+
+std::string chart(const Report& report, const ChartKind& kind) {
+  const std::vector<Curve> curves = curves_of(report, kind);
+  if (curves.empty()) return "";
+  const PixelAxis y = value_axis(curves, kind), x = step_axis(report, curves);
+  const auto has = [&](bool evaluation) {
+    return std::any_of(curves.begin(), curves.end(),
+                       [&](const Curve& curve) { return curve.is_evaluation == evaluation; });
+  };
+  std::string caption = fmt::format("<b>{}</b>", kind.title);
+  if (kind.unit[0] != '\0') caption += fmt::format(", {}", kind.unit);
+  if (has(true) && has(false)) caption += "; line: training, dots: evaluation";
+  if (y.logarithmic) caption += "; logarithmic";
+  return fmt::format(
+      "<figure>\n<figcaption>{}</figcaption>\n<svg class=\"chart\" viewBox=\"0 0 {:.0f} {:.0f}\" "
+      "role=\"img\" aria-label=\"{}\" data-low=\"{:.9g}\" data-high=\"{:.9g}\" data-log=\"{:d}\" "
+      "data-scale=\"{:.17g}\" data-unit=\"{}\">\n{}{}{}</svg>\n</figure>\n",
+      caption, width, height, kind.title, y.low, y.high, y.logarithmic, kind.scale, kind.unit,
+      grid(x, y), marks(report, x), paths(curves, kind, x, y));
+}
+
+/// Returns whether a number of the rows of kind train differs between rows or runs.
+bool varies(const Report& report, const char* name) {
+  PixelAxis range;
+  for (const RunRecord& run : report.runs)
+    if (const auto index = index_of(run.history.train, name)) {
+      const Track::Range whole = run.history.train.whole_range(*index);
+      range.include(whole.low);
+      range.include(whole.high);
+    }
+  return range.low < range.high;
+}
+
+}  // namespace
+
+bool has_chart(std::string_view name) {
+  return std::any_of(chart_kinds.begin(), chart_kinds.end(), [&](const ChartKind& kind) {
+    return (kind.train && kind.train == name) || (kind.evaluation && kind.evaluation == name) ||
+           (kind.noise && kind.noise == name);
+  });
+}
+
+std::string curves_html(const Report& report) {
+  std::string text;
+  for (const ChartKind& kind : chart_kinds)
+    if (!kind.only_if_it_varies || varies(report, kind.train)) text += chart(report, kind);
+  return text.empty() ? "" : "<div class=\"charts\">\n" + text + "</div>\n";
+}
+
+}  // namespace trireme::report
