@@ -12,6 +12,7 @@ from check_layers import ARROWS  # noqa: E402
 HOLDS = {
     "app": "command line",
     "plan": "predicted times",
+    "report": "pages of runs",
     "train": "the run",
     "deck": "TOML deck",
     "model": "blocks, networks",
@@ -32,7 +33,8 @@ HOLDS = {
 # Row and column of each library. draw() checks that no arrow passes behind a box.
 PLACES = {
     "app": (0, 2.5),
-    "plan": (1, 2.5),
+    "plan": (1, 2),
+    "report": (1, 3),
     "train": (2, 2.5),
     "deck": (3, 2.5),
     "monitor": (4, 5),

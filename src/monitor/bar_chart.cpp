@@ -11,8 +11,8 @@
 
 #include <fmt/format.h>
 
-#include "trireme/monitor/svg.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/monitor/svg.hpp"
 
 namespace trireme::monitor {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "trireme/monitor/svg.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/monitor/svg.hpp"
 
 namespace trireme::monitor {
 namespace {

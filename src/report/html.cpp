@@ -55,11 +55,6 @@ std::string bar(const std::string& name, const std::vector<BarPart>& parts) {
       escaped(name), pieces, list);
 }
 
-std::string section(const char* heading, const std::string& body) {
-  if (body.empty()) return "";
-  return fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", heading, body);
-}
-
 std::string paragraph(const std::string& text) { return fmt::format("<p>{}</p>\n", escaped(text)); }
 
 std::string percent(double part) { return fmt::format("{:.1f} %", 100 * part); }

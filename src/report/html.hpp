@@ -40,8 +40,6 @@ struct BarPart {
 /// less than a thousandth are left out.
 std::string bar(const std::string& name, const std::vector<BarPart>& parts);
 
-/// Returns a section with its heading; nothing for an empty body.
-std::string section(const char* heading, const std::string& body);
 std::string paragraph(const std::string& text);
 
 /// Returns "12.3 %".

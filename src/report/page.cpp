@@ -4,6 +4,9 @@
 //
 // A policy in the head forbids every request, and every script but the one with the page's nonce.
 // Texts of the runs are escaped where they are written (monitor::escaped(), curve_data()).
+#include <cctype>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "html.hpp"
@@ -25,6 +28,18 @@ std::string title_of(const Report& report) {
   if (report.runs.size() > max_names)
     title += fmt::format(" and {} more", report.runs.size() - max_names);
   return title;
+}
+
+/// A part of the page; one with an empty body is left out.
+struct Section {
+  const char* heading;
+  std::string body;
+};
+
+/// Returns "time-of-a-step" for "Time of a step".
+std::string anchor_of(std::string heading) {
+  for (char& c : heading) c = c == ' ' ? '-' : static_cast<char>(std::tolower(c));
+  return heading;
 }
 
 std::string controls(const Report& report) {
@@ -71,19 +86,27 @@ std::string to_page(const Report& report) {
       escaped(report.program), nonce, title, page_css);
   page += fmt::format("<h1>{}</h1>\n<p class=\"soft\">Written {} by trireme {}</p>\n", title,
                       escaped(report.written), escaped(report.program));
-  page += summary_html(report);
-  page += section("Differences between the decks", differences_html(report));
-  if (!curves.empty()) page += section("Curves", controls(report) + curves);
-  page += section("Time of a step", steps_html(report));
-  page += section("Predicted and measured", predictions_html(report));
-  page += section("Memory of a rank", memory_html(report));
-  page += section("Time and cost of the run", accounts_html(report));
-  page += section("Classes", classes_html(report));
-  page += section("Norms of tensors", tensors_html(report));
-  page += section("Ranks", ranks_html(report));
-  page += section("Events", events_html(report));
-  page += section("Starts", starts_html(report));
-  page += section("Decks", decks_html(report));
+  const std::vector<Section> sections{{"Runs", summary_html(report)},
+                                      {"Differences between the decks", differences_html(report)},
+                                      {"Curves", curves.empty() ? "" : controls(report) + curves},
+                                      {"Time of a step", steps_html(report)},
+                                      {"Predicted and measured", predictions_html(report)},
+                                      {"Memory of a rank", memory_html(report)},
+                                      {"Time and cost of the run", accounts_html(report)},
+                                      {"Classes", classes_html(report)},
+                                      {"Norms of tensors", tensors_html(report)},
+                                      {"Ranks", ranks_html(report)},
+                                      {"Events", events_html(report)},
+                                      {"Starts", starts_html(report)},
+                                      {"Decks", decks_html(report)}};
+  page += "<nav>";
+  for (const auto& [heading, body] : sections)
+    if (!body.empty()) page += fmt::format("<a href=\"#{}\">{}</a> ", anchor_of(heading), heading);
+  page += "</nav>\n";
+  for (const auto& [heading, body] : sections)
+    if (!body.empty())
+      page += fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n{}</section>\n", anchor_of(heading),
+                          heading, body);
   if (!curves.empty())
     page += fmt::format(
         "<script type=\"application/json\" id=\"data\">{}</script>\n<script nonce=\"{}\">\n{}"

@@ -294,7 +294,7 @@ std::string summary_html(const Report& report) {
     else if (!is_one_text)
       table.add_row(row.name, cells);
   }
-  return section("Runs", table.html());
+  return table.html();
 }
 
 std::string ranks_html(const Report& report) {
