@@ -125,7 +125,11 @@ std::vector<double> Axis::ticks() const {
   std::vector<double> values;
   if (logarithmic) {
     const bool is_short = high < 100 * low;
-    for (double power = std::floor(std::log10(low)); power <= std::log10(high) + 1e-9; ++power)
+    constexpr double max_powers = 8;
+    const double powers = std::log10(high) - std::log10(low),
+                 stride = std::max(1.0, std::ceil(powers / max_powers));
+    for (double power = std::floor(std::log10(low)); power <= std::log10(high) + 1e-9;
+         power += stride)
       for (const double digit : {1, 2, 5}) {
         const double value = digit * std::pow(10.0, power);
         if ((digit == 1 || is_short) && value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9))

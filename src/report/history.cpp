@@ -33,8 +33,7 @@ constexpr std::array train_names{
 constexpr const char* batch_name = "batch";
 constexpr std::array evaluation_names{"loss", "top1", "top5", "perplexity"};
 
-constexpr std::size_t max_evaluated_sets = 8, max_marks = 50, max_event_kinds = 64,
-                      max_first_events = 100, max_last_events = 100;
+constexpr std::size_t max_evaluated_sets = 8, max_marks = 50, max_event_kinds = 64;
 
 /// Returns a member as a finite number, however large: a loss may be.
 double value_of(const monitor::MetricsReader& row, const char* key) {
@@ -59,14 +58,15 @@ History empty_history(std::size_t max_buckets) {
           .noise = Track({"noise_scale"}, max_buckets),
           .evaluations = {},
           .marks = {},
+          .events = 0,
           .event_counts = {},
           .first_events = {},
           .last_events = {},
           .checkpoints = {},
           .latest = {},
           .latest_evaluations = {},
-          .times = {},
-          .timed_steps = 0,
+          .steps = {},
+          .recent_steps = {},
           .tensors = {}};
 }
 
@@ -149,23 +149,30 @@ void HistoryReader::add_train(const monitor::MetricsReader& row) {
   // After a restart the row before may be one of steps that are lost.
   values_.push_back(steps > 0 && batch > 0 && !is_first_row_ ? batch : none);
   history_.train.add({step, epoch, samples, row.number("elapsed_s").value_or(none)}, values_);
-  for (std::size_t i = 0; i < values_.size(); ++i)
-    if (std::isfinite(values_[i])) history_.latest[history_.train.names()[i]] = values_[i];
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const std::string& name = history_.train.names()[i];
+    if (std::isfinite(values_[i]))
+      history_.latest[name] = values_[i];
+    else if (!name.starts_with("memory_"))
+      history_.latest.erase(name);
+  }
   // 2. The times of the steps.
   if (steps > 0 && !is_first_row_) {
     const auto seconds = [&](const char* key) { return steps * row.number(key).value_or(0); };
-    train::StepTimes& times = history_.times;
-    times.total += seconds("step_s");
-    times.data += seconds("data_s");
-    times.forward += seconds("forward_s");
-    times.backward += seconds("backward_s");
-    times.comm_exposed += seconds("comm_exposed_s");
-    times.optimizer += seconds("optimizer_s");
-    times.transfer += seconds("transfer_s");
-    times.readers.read += seconds("read_s");
-    times.readers.decode += seconds("decode_s");
-    times.readers.augment += seconds("augment_s");
-    history_.timed_steps += steps;
+    StepSums sums{.times = {}, .count = steps};
+    train::StepTimes& times = sums.times;
+    times.total = seconds("step_s");
+    times.data = seconds("data_s");
+    times.forward = seconds("forward_s");
+    times.backward = seconds("backward_s");
+    times.comm_exposed = seconds("comm_exposed_s");
+    times.optimizer = seconds("optimizer_s");
+    times.transfer = seconds("transfer_s");
+    times.readers.read = seconds("read_s");
+    times.readers.decode = seconds("decode_s");
+    times.readers.augment = seconds("augment_s");
+    history_.steps += sums;
+    history_.recent_steps += sums;
   }
   is_first_row_ = false;
   last_step_ = step;
@@ -204,12 +211,14 @@ void HistoryReader::add_event(const monitor::MetricsReader& row) {
     *this = HistoryReader(max_buckets_);
   } else if (event.kind == "restart" || event.kind == "rollback" || event.kind == "batch") {
     is_first_row_ = is_first_row_ || event.kind != "batch";
+    if (event.kind != "rollback") history_.recent_steps = {};
     if (history_.marks.size() == max_marks) history_.marks.erase(history_.marks.begin());
     history_.marks.push_back(
         {.kind = event.kind,
          .text = fmt::format("{} at step {}: {}", event.kind, event.step, event.detail),
          .place = {static_cast<double>(event.step), none, none, event.seconds}});
   }
+  ++history_.events;
   if (history_.event_counts.size() < max_event_kinds || history_.event_counts.contains(event.kind))
     ++history_.event_counts[event.kind];
   if (history_.first_events.size() < max_first_events) {

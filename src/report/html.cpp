@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "html.hpp"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -35,13 +37,13 @@ std::string Table::html() const {
 }
 
 std::string bar(const std::string& name, const std::vector<BarPart>& parts) {
-  constexpr double least = 1e-3;
+  constexpr double min_part = 1e-3;
   double sum = 0;
   for (const BarPart& part : parts) sum += part.value;
   if (!(sum > 0)) return "";
   std::string pieces, list;
   for (const BarPart& part : parts) {
-    if (!(part.value >= least * sum)) continue;
+    if (!(part.value >= min_part * sum)) continue;
     const std::string color_class =
         fmt::format("b{}{}", part.color % colors, part.color < colors ? "" : " half");
     const std::string text =
@@ -59,17 +61,30 @@ std::string paragraph(const std::string& text) { return fmt::format("<p>{}</p>\n
 
 std::string percent(double part) { return fmt::format("{:.1f} %", 100 * part); }
 
-std::string short_number(double value) {
+std::string short_number(double value, int digits) {
   struct Unit {
-    double size;
+    double from, size;
     const char* letter;
   };
-  for (const auto& [size, letter] : {Unit{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}})
-    if (std::abs(value) >= size && std::abs(value) < 1e15) {
-      const double unit = size == 1e4 ? 1e3 : size;
-      return fmt::format("{:.4g}{}", value / unit, letter);
-    }
-  return fmt::format("{:.4g}", value);
+  // The unit is that of the rounded number: 9999.9 is "10k".
+  double rounded = value;
+  const std::string text = fmt::format("{:.{}g}", value, digits);
+  std::from_chars(text.data(), text.data() + text.size(), rounded);
+  for (const auto& [from, size, letter] :
+       {Unit{1e12, 1e12, "T"}, {1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e4, 1e3, "k"}})
+    if (std::abs(rounded) >= from && std::abs(rounded) < 1e15)
+      return fmt::format("{:.{}g}{}", rounded / size, digits, letter);
+  return std::abs(rounded) < 1e4 && std::abs(rounded) >= 1 ? fmt::format("{:.6g}", rounded) : text;
+}
+
+std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
+  constexpr int min_digits = 4, max_digits = 15;
+  for (int digits = min_digits;; ++digits) {
+    std::vector<std::string> labels;
+    for (const double tick : ticks) labels.push_back(short_number(tick, digits));
+    const bool differ = std::adjacent_find(labels.begin(), labels.end()) == labels.end();
+    if (differ || digits == max_digits) return labels;
+  }
 }
 
 }  // namespace trireme::report

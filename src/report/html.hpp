@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace trireme::report {
@@ -45,6 +44,8 @@ std::string paragraph(const std::string& text);
 /// Returns "12.3 %".
 std::string percent(double part);
 /// Returns a number with few letters: "12.5k", "0.031".
-std::string short_number(double value);
+std::string short_number(double value, int digits = 4);
+/// Returns the labels of ticks, with as many digits as they need to differ.
+std::vector<std::string> tick_labels(const std::vector<double>& ticks);
 
 }  // namespace trireme::report

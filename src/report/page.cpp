@@ -2,8 +2,9 @@
 //
 // Puts a page together: head with styles, sections, the data of the curves and the script.
 //
-// A policy in the head forbids every request, and every script but the one with the page's nonce.
+// A policy in the head forbids requests of the page, and every script but page.js.
 // Texts of the runs are escaped where they are written (monitor::escaped(), curve_data()).
+#include <algorithm>
 #include <cctype>
 #include <vector>
 
@@ -12,7 +13,6 @@
 #include "html.hpp"
 #include "page_assets.hpp"
 #include "page_parts.hpp"
-#include "trireme/io/hash.hpp"
 #include "trireme/monitor/svg.hpp"
 
 namespace trireme::report {
@@ -63,27 +63,18 @@ std::string controls(const Report& report) {
   return text + "</div>\n";
 }
 
-}  // namespace
-
-std::string run_label(const Report& report, std::size_t run) {
-  const std::string name = escaped(report.runs[run].name);
-  if (report.runs.size() == 1) return name;
-  return fmt::format("<span class=\"r{}\"><span class=\"swatch\"></span></span>{}", run % colors,
-                     name);
-}
-
-std::string to_page(const Report& report) {
+std::string page_of(const Report& report, const PageLimits& limits) {
   const std::string title = escaped(title_of(report)), data = curve_data(report),
                     curves = curves_html(report);
-  const std::string nonce = fmt::format("{:016x}", io::xxh3(data.data(), data.size()));
   std::string page(page_start);
   page += fmt::format(
       "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" "
       "content=\"trireme {}\">\n<meta http-equiv=\"Content-Security-Policy\" "
-      "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{}'\">\n"
+      "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'; "
+      "base-uri 'none'; form-action 'none'\">\n"
       "<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
-      escaped(report.program), nonce, title, page_css);
+      escaped(report.program), page_js_hash(), title, page_css);
   page += fmt::format("<h1>{}</h1>\n<p class=\"soft\">Written {} by trireme {}</p>\n", title,
                       escaped(report.written), escaped(report.program));
   const std::vector<Section> sections{{"Runs", summary_html(report)},
@@ -93,12 +84,12 @@ std::string to_page(const Report& report) {
                                       {"Predicted and measured", predictions_html(report)},
                                       {"Memory of a rank", memory_html(report)},
                                       {"Time and cost of the run", accounts_html(report)},
-                                      {"Classes", classes_html(report)},
-                                      {"Norms of tensors", tensors_html(report)},
-                                      {"Ranks", ranks_html(report)},
+                                      {"Classes", classes_html(report, limits)},
+                                      {"Norms of tensors", tensors_html(report, limits)},
+                                      {"Ranks", ranks_html(report, limits)},
                                       {"Events", events_html(report)},
                                       {"Starts", starts_html(report)},
-                                      {"Decks", decks_html(report)}};
+                                      {"Decks", decks_html(report, limits)}};
   page += "<nav>";
   for (const auto& [heading, body] : sections)
     if (!body.empty()) page += fmt::format("<a href=\"#{}\">{}</a> ", anchor_of(heading), heading);
@@ -109,10 +100,82 @@ std::string to_page(const Report& report) {
                           heading, body);
   if (!curves.empty())
     page += fmt::format(
-        "<script type=\"application/json\" id=\"data\">{}</script>\n<script nonce=\"{}\">\n{}"
-        "</script>\n",
-        data, nonce, page_js);
+        "<script type=\"application/json\" id=\"data\">{}</script>\n<script>{}</script>\n", data,
+        page_js);
   return page + "</body>\n</html>\n";
+}
+
+/// Removes the first half of a list.
+template <class List>
+void keep_later_half(List& list) {
+  list.erase(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(list.size() / 2));
+}
+
+/// Halves the length of the lists that take most of a page.
+void reduce(Report& report, PageLimits& limits) {
+  for (RunRecord& run : report.runs) {
+    History& history = run.history;
+    history.train.reduce();
+    history.noise.reduce();
+    for (auto& [set, track] : history.evaluations) track.reduce();
+    keep_later_half(history.marks);
+    history.first_events.resize((history.first_events.size() + 1) / 2);
+    keep_later_half(history.last_events);
+    keep_later_half(run.starts);
+  }
+  for (std::size_t* const limit :
+       {&limits.hosts, &limits.tensors, &limits.classes, &limits.deck_bytes})
+    *limit = (*limit + 1) / 2;
+}
+
+}  // namespace
+
+std::string color_of_run(std::size_t run) {
+  return fmt::format("r{} g{}", run % colors, run / colors);
+}
+
+std::string run_label(const Report& report, std::size_t run) {
+  const std::string name = escaped(report.runs[run].name);
+  if (report.runs.size() == 1) return name;
+  return fmt::format("<span class=\"swatch {}\"></span>{}", color_of_run(run), name);
+}
+
+std::string for_each_run(const Report& report,
+                         const std::function<std::string(const RunRecord&)>& text_of) {
+  std::string text;
+  for (std::size_t run = 0; run < report.runs.size(); ++run) {
+    const std::string one = text_of(report.runs[run]);
+    if (one.empty()) continue;
+    if (report.runs.size() > 1)
+      text += fmt::format("<p class=\"name\">{}</p>\n", run_label(report, run));
+    text += one;
+  }
+  return text;
+}
+
+std::optional<double> latest_of(const RunRecord& run, const char* key) {
+  const auto found = run.history.latest.find(key);
+  return found == run.history.latest.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::size_t> index_of(const Track& track, std::string_view name) {
+  const auto& names = track.names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::nullopt
+                              : std::optional(static_cast<std::size_t>(found - names.begin()));
+}
+
+std::string to_page(const Report& report) {
+  // The curves take most of a page. With one run they are far below the limit.
+  constexpr int max_reductions = 12;
+  Report shown = report;
+  PageLimits limits;
+  std::string page = page_of(shown, limits);
+  for (int i = 0; i < max_reductions && page.size() > max_page_bytes; ++i) {
+    reduce(shown, limits);
+    page = page_of(shown, limits);
+  }
+  return page;
 }
 
 }  // namespace trireme::report

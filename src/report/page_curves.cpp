@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "html.hpp"
 #include "page_parts.hpp"
-#include "report_json.hpp"
 #include "trireme/monitor/svg.hpp"
 
 namespace trireme::report {
@@ -24,18 +25,18 @@ using monitor::escaped;
 using PixelAxis = monitor::Axis;
 
 // Pixels of a chart. page.js has the same.
-constexpr double left = 58, right = 452, top = 12, bottom = 212, width = 460, height = 250;
-constexpr std::size_t max_dots = 120;
+constexpr double left = 58, right = 436, top = 12, bottom = 212, width = 460, height = 250;
+constexpr std::size_t max_dots = 120, max_lonely = 3;
 
 enum class Form : std::uint8_t { raw, smooth, dots };
 
 /// One number of one track of a run.
 struct Curve {
   std::size_t run = 0;
-  std::string track;  ///< as in the JSON
+  std::size_t track = 0;  ///< its index in the data of the script
   const Track* values = nullptr;
   std::size_t name = 0;
-  bool is_evaluation = false;
+  std::optional<std::size_t> set = {};  ///< of an evaluation: its index among those of all runs
 };
 
 /// A chart of a page: a number of rows of kind train, of evaluations or of rows of kind noise.
@@ -128,13 +129,6 @@ constexpr std::array chart_kinds{
               .begins_at_zero = true,
               .is_noisy = true}};
 
-std::optional<std::size_t> index_of(const Track& track, const char* name) {
-  const auto& names = track.names();
-  const auto found = std::find(names.begin(), names.end(), name);
-  return found == names.end() ? std::nullopt
-                              : std::optional(static_cast<std::size_t>(found - names.begin()));
-}
-
 void add_curve(std::vector<Curve>& curves, Curve curve, const char* name) {
   const auto index = name == nullptr ? std::nullopt : index_of(*curve.values, name);
   if (!index || !curve.values->whole_range(*index).has_values()) return;
@@ -142,20 +136,33 @@ void add_curve(std::vector<Curve>& curves, Curve curve, const char* name) {
   curves.push_back(std::move(curve));
 }
 
+/// Returns the names of the sets that were evaluated in any run.
+std::vector<std::string> sets_of(const Report& report) {
+  std::set<std::string> sets;
+  for (const RunRecord& run : report.runs)
+    for (const auto& [set, track] : run.history.evaluations) sets.insert(set);
+  return {sets.begin(), sets.end()};
+}
+
 std::vector<Curve> curves_of(const Report& report, const ChartKind& kind) {
+  const std::vector<std::string> sets = sets_of(report);
   std::vector<Curve> curves;
   for (std::size_t run = 0; run < report.runs.size(); ++run) {
     const History& history = report.runs[run].history;
-    add_curve(curves, {.run = run, .track = "train", .values = &history.train}, kind.train);
-    add_curve(curves, {.run = run, .track = "noise", .values = &history.noise}, kind.noise);
+    std::size_t track = 0;  // in the order of curve_data()
+    add_curve(curves, {.run = run, .track = track++, .values = &history.train}, kind.train);
+    add_curve(curves, {.run = run, .track = track++, .values = &history.noise}, kind.noise);
     // Rows of images have exp(loss) too, which nobody looks at.
-    const bool has_words = history.latest.contains("tokens_per_s");
-    for (const auto& [set, track] : history.evaluations)
-      if (has_words || kind.evaluation != perplexity)
+    const bool is_shown = kind.evaluation != perplexity || history.latest.contains("tokens_per_s");
+    for (const auto& [set, values] : history.evaluations) {
+      const auto place = std::find(sets.begin(), sets.end(), set) - sets.begin();
+      if (is_shown)
         add_curve(
             curves,
-            {.run = run, .track = evaluation_track(set), .values = &track, .is_evaluation = true},
+            {.run = run, .track = track, .values = &values, .set = static_cast<std::size_t>(place)},
             kind.evaluation);
+      ++track;
+    }
   }
   return curves;
 }
@@ -173,17 +180,20 @@ std::string path_of(const Curve& curve, Form form, const PixelAxis& x, const Pix
   bool draws = false;
   for (std::size_t bucket = 0; bucket < track.buckets(); ++bucket) {
     const Track::Range& range = track.range(bucket, curve.name);
-    if (track.begins_part(bucket)) draws = false;
+    if (track.begins_part(bucket) || !range.has_values()) draws = false;
     if (!range.has_values()) continue;
     const double at = x.pixel(step_of(track, bucket));
     const auto add = [&](double value) {
-      path += fmt::format("{}{:.1f} {:.1f}", draws ? 'L' : 'M', at, y.pixel(scale * value));
+      const double pixel = y.pixel(scale * value);
+      if (!std::isfinite(at) || !std::isfinite(pixel)) return;
+      path += fmt::format("{}{:.1f} {:.1f}", draws && form != Form::dots ? 'L' : 'M', at, pixel);
+      if (form == Form::dots) path += "h0";
       draws = true;
     };
     if (form == Form::smooth) {
       add(smoothed[bucket]);
     } else if (form == Form::dots) {
-      path += fmt::format("M{:.1f} {:.1f}h0", at, y.pixel(scale * range.mean()));
+      add(range.mean());
     } else if (range.low == range.high) {
       add(range.low);
     } else {
@@ -195,34 +205,37 @@ std::string path_of(const Curve& curve, Form form, const PixelAxis& x, const Pix
   return path;
 }
 
-std::string path_element(const Curve& curve, Form form, const char* classes, const PixelAxis& x,
-                         const PixelAxis& y, double scale) {
+std::string path_element(const Curve& curve, Form form, const std::string& classes,
+                         const PixelAxis& x, const PixelAxis& y, double scale) {
   constexpr std::array form_names{"raw", "smooth", "dots"};
   return fmt::format(
-      "<path class=\"r{} {}\" data-run=\"{}\" data-track=\"{}\" data-name=\"{}\" "
-      "data-form=\"{}\" "
-      "d=\"{}\"/>\n",
-      curve.run % colors, classes, curve.run, escaped(curve.track),
+      "<path class=\"{} {}\" data-run=\"{}\" data-track=\"{}\" data-name=\"{}\" "
+      "data-form=\"{}\" d=\"{}\"/>\n",
+      color_of_run(curve.run), classes, curve.run, curve.track,
       escaped(curve.values->names()[curve.name]), form_names[static_cast<std::size_t>(form)],
       path_of(curve, form, x, y, scale));
 }
+
+/// Returns the class of the dashes and dots of a set.
+std::string style_of_set(std::size_t set) { return fmt::format("s{}", set % 4); }
 
 std::string paths(const std::vector<Curve>& curves, const ChartKind& kind, const PixelAxis& x,
                   const PixelAxis& y) {
   std::string text;
   for (const Curve& curve : curves) {
-    const auto add = [&](Form form, const char* classes) {
+    const auto add = [&](Form form, const std::string& classes) {
       text += path_element(curve, form, classes, x, y, kind.scale);
     };
-    if (curve.is_evaluation) {
-      add(Form::raw, "raw dots");
-      if (curve.values->buckets() <= max_dots) add(Form::dots, "dot");
-    } else if (kind.is_noisy) {
+    if (curve.set)
+      add(Form::raw, "raw dashes " + style_of_set(*curve.set));
+    else if (kind.is_noisy)
       add(Form::raw, "raw faint");
-      add(Form::smooth, "smooth");
-    } else {
+    else
       add(Form::raw, "raw");
-    }
+    if (!curve.set && kind.is_noisy) add(Form::smooth, "smooth");
+    // A line of few points may have no length.
+    if (curve.values->buckets() <= (curve.set ? max_dots : max_lonely))
+      add(Form::dots, "dot " + style_of_set(curve.set.value_or(0)));
   }
   return text;
 }
@@ -235,9 +248,10 @@ std::string marks(const Report& report, const PixelAxis& x) {
       const double at = x.pixel(all[i].place[static_cast<std::size_t>(Axis::step)]);
       if (!(at >= left && at <= right)) continue;
       text += fmt::format(
-          "<line class=\"event\" data-run=\"{}\" data-mark=\"{}\" x1=\"{:.1f}\" y1=\"{:.0f}\" "
+          "<line class=\"event{}\" data-run=\"{}\" data-mark=\"{}\" x1=\"{:.1f}\" y1=\"{:.0f}\" "
           "x2=\"{:.1f}\" y2=\"{:.0f}\"><title>{}</title></line>\n",
-          run, i, at, top, at, bottom, escaped(all[i].text));
+          report.runs.size() == 1 ? "" : " " + color_of_run(run), run, i, at, top, at, bottom,
+          escaped(monitor::shortened(all[i].text, 100)));
     }
   }
   return text;
@@ -254,7 +268,8 @@ PixelAxis value_axis(const std::vector<Curve>& curves, const ChartKind& kind) {
     axis.include(kind.scale * range.high);
   }
   axis.logarithmic = kind.may_be_logarithmic && axis.low > 0 && axis.high > large_factor * axis.low;
-  if (!axis.logarithmic) axis.begin_at_zero(kind.begins_at_zero ? 1 : 0.5);
+  if (!axis.logarithmic) axis.begin_at_zero(0.5);
+  if (kind.begins_at_zero && axis.low > 0) axis.low = 0;
   axis.widen();
   return axis;
 }
@@ -274,19 +289,36 @@ PixelAxis step_axis(const Report& report, const std::vector<Curve>& curves) {
 
 std::string grid(const PixelAxis& x, const PixelAxis& y) {
   std::string text;
-  for (const double tick : y.ticks())
+  const std::vector<double> x_ticks = x.ticks(), y_ticks = y.ticks();
+  const std::vector<std::string> x_labels = tick_labels(x_ticks), y_labels = tick_labels(y_ticks);
+  for (std::size_t i = 0; i < y_ticks.size(); ++i)
     text += fmt::format(
         "<line class=\"grid\" x1=\"{0:.0f}\" y1=\"{1:.1f}\" x2=\"{2:.0f}\" y2=\"{1:.1f}\"/>"
         "<text x=\"{3:.0f}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
-        left, y.pixel(tick), right, left - 6, y.pixel(tick) + 4, short_number(tick));
+        left, y.pixel(y_ticks[i]), right, left - 6, y.pixel(y_ticks[i]) + 4, y_labels[i]);
   text += "<g class=\"x-axis\">";
-  for (const double tick : x.ticks())
+  for (std::size_t i = 0; i < x_ticks.size(); ++i)
     text += fmt::format(
         "<line class=\"tick\" x1=\"{0:.1f}\" y1=\"{1:.0f}\" x2=\"{0:.1f}\" y2=\"{2:.0f}\"/>"
         "<text x=\"{0:.1f}\" y=\"{3:.0f}\" text-anchor=\"middle\">{4}</text>",
-        x.pixel(tick), bottom, bottom + 4, bottom + 17, short_number(tick));
+        x.pixel(x_ticks[i]), bottom, bottom + 4, bottom + 17, x_labels[i]);
   text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">steps</text></g>\n",
                       (left + right) / 2, bottom + 33);
+  return text;
+}
+
+/// Names the sets that a chart shows, each with its dashes.
+std::string legend(const Report& report, const std::vector<Curve>& curves) {
+  const std::vector<std::string> sets = sets_of(report);
+  std::set<std::size_t> shown;
+  for (const Curve& curve : curves)
+    if (curve.set) shown.insert(*curve.set);
+  std::string text;
+  for (const std::size_t set : shown)
+    text += fmt::format(
+        " <svg class=\"chart sample\" viewBox=\"0 0 28 8\"><path class=\"dashes {0}\" d=\"M0 "
+        "4H28\"/><path class=\"dot {0}\" d=\"M14 4h0\"/></svg> {1}",
+        style_of_set(set), escaped(monitor::shortened(sets[set], 30)));
   return text;
 }
 
@@ -294,17 +326,14 @@ std::string chart(const Report& report, const ChartKind& kind) {
   const std::vector<Curve> curves = curves_of(report, kind);
   if (curves.empty()) return "";
   const PixelAxis y = value_axis(curves, kind), x = step_axis(report, curves);
-  const auto has = [&](bool evaluation) {
-    return std::any_of(curves.begin(), curves.end(),
-                       [&](const Curve& curve) { return curve.is_evaluation == evaluation; });
-  };
   std::string caption = fmt::format("<b>{}</b>", kind.title);
   if (kind.unit[0] != '\0') caption += fmt::format(", {}", kind.unit);
-  if (has(true) && has(false)) caption += "; line: training, dots: evaluation";
+  caption += legend(report, curves);
   if (y.logarithmic) caption += "; logarithmic";
   return fmt::format(
-      "<figure>\n<figcaption>{}</figcaption>\n<svg class=\"chart\" viewBox=\"0 0 {:.0f} {:.0f}\" "
-      "role=\"img\" aria-label=\"{}\" data-low=\"{:.9g}\" data-high=\"{:.9g}\" data-log=\"{:d}\" "
+      "<figure>\n<figcaption>{}</figcaption>\n<svg class=\"chart plot\" viewBox=\"0 0 {:.0f} "
+      "{:.0f}\" "
+      "role=\"img\" aria-label=\"{}\" data-low=\"{:.17g}\" data-high=\"{:.17g}\" data-log=\"{:d}\" "
       "data-scale=\"{:.17g}\" data-unit=\"{}\">\n{}{}{}</svg>\n</figure>\n",
       caption, width, height, kind.title, y.low, y.high, y.logarithmic, kind.scale, kind.unit,
       grid(x, y), marks(report, x), paths(curves, kind, x, y));

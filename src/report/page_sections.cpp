@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,15 +23,9 @@ namespace {
 
 using monitor::escaped;
 
-std::string shown_name(const Report& report, std::size_t run, const char* what) {
-  return report.runs.size() == 1 ? std::string(what)
-                                 : fmt::format("{}: {}", report.runs[run].name, what);
-}
-
-std::string steps_of(const RunRecord& run, const std::string& name) {
-  const train::StepTimes& times = run.history.times;
-  const double steps = run.history.timed_steps;
-  if (!(steps > 0 && times.total > 0)) return "";
+std::string steps_of(const RunRecord& run) {
+  const auto& [times, count] = run.history.steps;
+  if (!(count > 0 && times.total > 0)) return "";
   const double known =
       times.data + times.forward + times.backward + times.comm_exposed + times.optimizer;
   std::vector<BarPart> parts{
@@ -39,48 +35,46 @@ std::string steps_of(const RunRecord& run, const std::string& name) {
       {.name = "waiting for data", .value = times.data, .color = 3, .text = {}},
       {.name = "communication", .value = times.comm_exposed, .color = 4, .text = {}},
       {.name = "other", .value = times.total - known, .color = 7, .text = {}}};
-  for (BarPart& part : parts) part.text = format_short_seconds(part.value / steps);
-  return bar(fmt::format("{}: {} a step, mean of {:.0f} steps", name,
-                         format_short_seconds(times.total / steps), steps),
+  for (BarPart& part : parts) part.text = format_short_seconds(part.value / count);
+  return bar(fmt::format("rank 0: {} a step, mean of {:.0f} steps",
+                         format_short_seconds(times.total / count), count),
              parts) +
          paragraph("The steps are " + run.diagnosis() + ".");
 }
 
-std::string ratio_of(double predicted, double measured) {
-  return predicted > 0 ? fmt::format("{:.2f}", measured / predicted) : "";
-}
-
+/// Compares as train::PredictionComparison does: on a GPU the host cannot tell the parts of its
+/// work apart. The prediction is that of the latest start, or row of batch.ramp.
 std::string prediction_of(const RunRecord& run) {
+  if (!run.predicted) return "";
   const PredictedRun& predicted = *run.predicted;
-  const History& history = run.history;
-  const double steps = history.timed_steps;
+  const auto& [times, count] = run.history.recent_steps;
   Table table({"", "predicted", "measured", "measured / predicted"});
-  const auto add = [&](const char* name, const std::optional<double>& before,
-                       std::optional<double> after, const auto& text_of) {
-    if (!before) return;
-    table.add_row(name, {text_of(*before), after ? text_of(*after) : "",
-                         after ? ratio_of(*before, *after) : ""});
+  const auto add = [&](const char* name, const std::optional<double>& before, double after) {
+    if (before && *before > 0)
+      table.add_row(name, {format_short_seconds(*before), format_short_seconds(after),
+                           fmt::format("{:.2f}", after / *before)});
   };
-  const auto mean = [&](double seconds) {
-    return steps > 0 ? std::optional(seconds / steps) : std::nullopt;
-  };
-  const auto latest = [&](const char* key) {
-    const auto found = history.latest.find(key);
-    return found == history.latest.end() ? std::nullopt : std::optional(found->second);
-  };
-  add("step", predicted.step, mean(history.times.total), format_short_seconds);
-  add("forward", predicted.forward, mean(history.times.forward), format_short_seconds);
-  add("backward", predicted.backward, mean(history.times.backward), format_short_seconds);
-  add("update", predicted.update, mean(history.times.optimizer), format_short_seconds);
-  add("samples/s", predicted.samples_per_second, latest("samples_per_s"), short_number);
-  add("MFU", predicted.mfu, latest("mfu"), percent);
-  add("run", predicted.seconds, run.account ? std::optional(run.account->wall()) : std::nullopt,
-      format_seconds);
-  add("node-hours", predicted.node_hours,
-      run.account ? std::optional(run.account->node_seconds / 3600) : std::nullopt, short_number);
+  if (count > 0) {
+    add("step", predicted.step, times.total / count);
+    if (!run.starts.empty() && run.starts.back().device.starts_with("cpu")) {
+      add("forward", predicted.forward, times.forward / count);
+      add("backward", predicted.backward, times.backward / count);
+      add("update", predicted.update, times.optimizer / count);
+    } else {
+      add("computation and communication", predicted.step,
+          (times.forward + times.backward + times.optimizer + times.comm_exposed) / count);
+    }
+  }
+  const bool is_done =
+                 run.life.exit_code && *run.life.exit_code == static_cast<int>(ExitCode::done),
+             has_ramp = run.deck && !run.deck->batch.ramp.empty();
+  if (is_done && !has_ramp && run.account)
+    add("all steps of the run", predicted.seconds,
+        run.account->parts[static_cast<std::size_t>(monitor::StartPart::train)] +
+            run.account->parts[static_cast<std::size_t>(monitor::StartPart::first_step)]);
   if (table.is_empty()) return "";
-  return paragraph(
-             fmt::format("Machine: {}. Measured times are those of rank 0.", predicted.machine)) +
+  return paragraph(fmt::format("Machine: {}. Measured: means of rank 0 since the latest start.",
+                               predicted.machine)) +
          table.html();
 }
 
@@ -94,7 +88,7 @@ int color_of(std::string_view key) {
   return found == keys.end() ? 2 * colors - 4 : static_cast<int>(found - keys.begin());
 }
 
-std::string account_of(const RunRecord& run, const std::string& name) {
+std::string account_of(const RunRecord& run) {
   if (!run.account) return "";
   const monitor::Account& account = *run.account;
   std::vector<BarPart> parts;
@@ -111,24 +105,20 @@ std::string account_of(const RunRecord& run, const std::string& name) {
   if (account.mfu) text += fmt::format(", program {} (MFU)", percent(*account.mfu));
   const CheckpointTotals& checkpoints = run.history.checkpoints;
   if (checkpoints.count > 0)
-    text += fmt::format(". {} of {}; steps waited {} for them",
-                        counted(checkpoints.count, "checkpoint", "checkpoints"),
-                        format_bytes(checkpoints.bytes),
-                        format_short_seconds(checkpoints.stall_seconds));
-  return bar(fmt::format("{}: {} in {}", name, format_seconds(account.wall()),
+    text += fmt::format(". {} of {}", counted(checkpoints.count, "checkpoint", "checkpoints"),
+                        format_bytes(checkpoints.bytes));
+  return bar(fmt::format("{} in {}", format_seconds(account.wall()),
                          counted(account.starts, "start", "starts")),
              parts) +
          paragraph(text + ".");
 }
 
-std::string classes_of(const ConfusionMatrix& matrix) {
-  constexpr std::size_t max_rows = 30, max_drawn = 30, max_pairs = 20;
+std::string classes_of(const ConfusionMatrix& matrix, std::size_t max_rows) {
   const auto name_of = [&](std::int32_t label) {
-    return escaped(monitor::shortened(matrix.classes[static_cast<std::size_t>(label)], 40));
+    return escaped(matrix.classes[static_cast<std::size_t>(label)]);
   };
   Table table({"class", "samples", "recall", "precision", "F1"});
-  const auto scores = train::worst_first(
-      train::class_scores(matrix.counts, static_cast<std::int64_t>(matrix.classes.size())));
+  const auto scores = train::worst_first(matrix.scores);
   const auto part = [](double value) { return std::isnan(value) ? "-" : percent(value); };
   for (std::size_t i = 0; i < scores.size() && i < max_rows; ++i)
     table.add_row({name_of(scores[i].label), fmt::format("{}", scores[i].samples),
@@ -136,7 +126,7 @@ std::string classes_of(const ConfusionMatrix& matrix) {
   std::string text = fmt::format("<p class=\"name\">{}</p>\n", escaped(matrix.file)) + table.html();
   if (scores.size() > max_rows)
     text += paragraph(fmt::format("the worst {} of {} classes", max_rows, scores.size()));
-  if (matrix.classes.size() <= max_drawn) {
+  if (!matrix.counts.empty() && matrix.classes.size() <= max_rows) {
     monitor::HeatMap map{.title = "Confusion",
                          .subtitle = "color: part of the true class",
                          .row_label = "true class",
@@ -150,72 +140,85 @@ std::string classes_of(const ConfusionMatrix& matrix) {
     return text + "<div class=\"wide\">\n" + monitor::to_svg(map) + "</div>\n";
   }
   Table pairs({"class", "predicted as", "samples"});
-  for (const train::ConfusedPair& pair : train::most_confused(matrix.counts, max_pairs))
+  for (const train::ConfusedPair& pair : matrix.pairs)
     pairs.add_row({name_of(pair.label), name_of(pair.predicted), fmt::format("{}", pair.samples)});
-  return text + pairs.html();
+  return text + (pairs.is_empty() ? "" : pairs.html());
 }
 
 // Pixels of the heat map of norms.
 constexpr double names_width = 230, cells_width = 560, row_height = 12, head = 16;
 constexpr int levels = 12;
 
-/// The range of the values that are above 0, in powers of ten.
-struct Powers {
-  double low = std::numeric_limits<double>::infinity(), high = -low;
+/// The range of the values above 0 in some cells, and where the largest one is.
+struct CellRange {
+  double low = std::numeric_limits<double>::infinity(), high = 0, step_of_high = 0;
+  void include(double value, double step) {
+    if (!(value > 0) || !std::isfinite(value)) return;
+    low = std::min(low, value);
+    if (value > high) high = value, step_of_high = step;
+  }
+  bool is_empty() const { return high == 0; }
 };
 
-/// Draws a quantity of up to 120 tensors as cells: the darker, the larger on a logarithmic scale.
-std::string heat_map(const TensorCourse& course, std::size_t quantity) {
-  constexpr std::size_t max_rows = 120;
+CellRange range_of(const TensorCourse& course, std::size_t quantity, std::size_t tensor) {
+  CellRange range;
+  for (std::size_t column = 0; column < course.steps().size(); ++column)
+    range.include(course.value(quantity, tensor, column), course.steps()[column]);
+  return range;
+}
+
+/// Draws a quantity of some tensors as cells: the darker, the larger on a logarithmic scale.
+std::string heat_map(const TensorCourse& course, std::size_t quantity, std::size_t max_rows) {
   const std::size_t tensors = course.tensors().size(), columns = course.steps().size(),
                     rows = std::min(tensors, max_rows);
   const auto tensor_of = [&](std::size_t row) { return row * tensors / rows; };
-  const auto for_each = [&](const auto& visit) {
-    for (std::size_t row = 0; row < rows; ++row)
-      for (std::size_t column = 0; column < columns; ++column)
-        if (const double value = course.value(quantity, tensor_of(row), column); value > 0)
-          visit(row, column, std::log10(value));
-  };
-  Powers powers;
-  for_each([&](std::size_t, std::size_t, double power) {
-    powers.low = std::min(powers.low, power);
-    powers.high = std::max(powers.high, power);
-  });
-  if (powers.low > powers.high) return "";
-  const double cell = cells_width / static_cast<double>(columns),
-               range = std::max(powers.high - powers.low, 1e-9);
+  CellRange whole;
+  for (std::size_t row = 0; row < rows; ++row) {
+    const CellRange range = range_of(course, quantity, tensor_of(row));
+    whole.include(range.low, 0);
+    whole.include(range.high, 0);
+  }
+  if (whole.is_empty()) return "";
+  const double cell = cells_width / static_cast<double>(columns), low = std::log10(whole.low),
+               width = std::max(std::log10(whole.high) - low, 1e-9);
+  // 1. One path for each level, in units of cells. Neighbors of a level are one rectangle.
   std::array<std::string, levels> paths;
-  for_each([&](std::size_t row, std::size_t column, double power) {
-    const int level =
-        std::clamp(static_cast<int>(levels * (power - powers.low) / range), 0, levels - 1);
-    paths[static_cast<std::size_t>(level)] += fmt::format(
-        "M{:.1f} {:.0f}h{:.1f}v{:.0f}H{:.1f}z", names_width + cell * static_cast<double>(column),
-        head + row_height * static_cast<double>(row), cell, row_height - 1,
-        names_width + cell * static_cast<double>(column));
-  });
-  std::string body;
+  const auto level_of = [&](std::size_t row, std::size_t column) {
+    const double value = course.value(quantity, tensor_of(row), column);
+    if (!(value > 0) || !std::isfinite(value)) return -1;
+    return std::clamp(static_cast<int>(levels * (std::log10(value) - low) / width), 0, levels - 1);
+  };
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t column = 0, end = 0; column < columns; column = end) {
+      const int level = level_of(row, column);
+      for (end = column + 1; end < columns && level_of(row, end) == level;) ++end;
+      if (level >= 0)
+        paths[static_cast<std::size_t>(level)] +=
+            fmt::format("M{} {}h{}v.9h-{}z", column, row, end - column, end - column);
+    }
+  std::string body =
+      fmt::format("<g transform=\"translate({:.0f} {:.0f}) scale({:.4f} {:.0f})\">\n", names_width,
+                  head, cell, row_height);
   for (int level = 0; level < levels; ++level)
     if (const std::string& path = paths[static_cast<std::size_t>(level)]; !path.empty())
       body += fmt::format("<path fill-opacity=\"{:.2f}\" d=\"{}\"/>\n",
                           0.08 + 0.92 * level / (levels - 1), path);
+  body += "</g>\n";
+  // 2. The names, and what a row shows under the pointer.
   for (std::size_t row = 0; row < rows; ++row) {
+    constexpr std::size_t max_letters = 38;
     const std::string& name = course.tensors()[tensor_of(row)];
     const double y = head + row_height * static_cast<double>(row);
-    constexpr std::size_t max_letters = 38;
-    Powers of_row;
-    double step = 0;
-    for (std::size_t column = 0; column < columns; ++column) {
-      const double value = course.value(quantity, tensor_of(row), column);
-      if (!(value > 0)) continue;
-      of_row.low = std::min(of_row.low, value);
-      if (value > of_row.high) of_row.high = value, step = course.steps()[column];
-    }
+    const CellRange range = range_of(course, quantity, tensor_of(row));
+    const std::string values = range.is_empty()
+                                   ? "no value above 0"
+                                   : fmt::format("{:.3g} to {:.3g}, largest at step {:.0f}",
+                                                 range.low, range.high, range.step_of_high);
     body += fmt::format(
         "<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">{}</text><rect x=\"0\" y=\"{:.0f}\" "
-        "width=\"{:.0f}\" height=\"{:.0f}\"><title>{}: {:.3g} to {:.3g}, largest at step {:.0f}"
-        "</title></rect>\n",
+        "width=\"{:.0f}\" height=\"{:.0f}\"><title>{}: {}</title></rect>\n",
         names_width - 6, y + 9, escaped(monitor::shortened(name, max_letters)), y,
-        names_width + cells_width, row_height, escaped(name), of_row.low, of_row.high, step);
+        names_width + cells_width, row_height, escaped(name), values);
   }
   const double height = head + row_height * static_cast<double>(rows) + 18;
   body += fmt::format(
@@ -224,44 +227,36 @@ std::string heat_map(const TensorCourse& course, std::size_t quantity) {
       names_width, height - 4, course.steps().front(), names_width + cells_width, height - 4,
       course.steps().back());
   const char* const name = TensorCourse::quantities[quantity];
-  std::string caption = fmt::format("<b>{}</b>: light {:.2g}, dark {:.2g}, logarithmic", name,
-                                    std::pow(10.0, powers.low), std::pow(10.0, powers.high));
-  if (rows < tensors) caption += fmt::format("; {} of {} tensors", rows, tensors);
+  std::string caption =
+      fmt::format("<b>{}</b>: light {:.2g}, dark {:.2g}, logarithmic", name, whole.low, whole.high);
+  if (rows < tensors || course.has_more())
+    caption +=
+        fmt::format("; {} of {}{} tensors", rows, course.has_more() ? "the first " : "", tensors);
   return fmt::format(
-      "<figure>\n<figcaption>{}</figcaption>\n<div class=\"wide\"><svg class=\"heat\" viewBox=\"0 "
-      "0 "
-      "{:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n{}</svg></div>\n</figure>\n",
+      "<figure>\n<figcaption>{}</figcaption>\n<div class=\"wide\"><svg class=\"heat\" "
+      "viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n{}</svg></div>\n</figure>\n",
       caption, names_width + cells_width, height, name, body);
 }
 
 }  // namespace
 
-std::string steps_html(const Report& report) {
-  std::string text;
-  for (std::size_t run = 0; run < report.runs.size(); ++run)
-    text += steps_of(report.runs[run], shown_name(report, run, "rank 0"));
-  return text;
-}
+std::string steps_html(const Report& report) { return for_each_run(report, steps_of); }
 
-std::string predictions_html(const Report& report) {
-  std::string text;
-  for (std::size_t run = 0; run < report.runs.size(); ++run)
-    if (report.runs[run].predicted)
-      text += fmt::format("<p class=\"name\">{}</p>\n", run_label(report, run)) +
-              prediction_of(report.runs[run]);
-  return text;
-}
+std::string predictions_html(const Report& report) { return for_each_run(report, prediction_of); }
 
 std::string memory_html(const Report& report) {
-  Table table({"", "planned, rank 0", "device, in use", "host, in use"});
+  Table table({"", "planned, rank 0", "predicted, fullest rank", "device, in use", "host, in use"});
   for (std::size_t run = 0; run < report.runs.size(); ++run) {
-    const auto& latest = report.runs[run].history.latest;
-    const auto bytes = [&](const char* key) {
-      const auto found = latest.find(key);
-      return found == latest.end() ? "" : format_bytes(found->second);
+    const RunRecord& record = report.runs[run];
+    const auto text_of = [](const std::optional<double>& bytes) {
+      constexpr double largest = 1e15;
+      return bytes && *bytes >= 0 && *bytes <= largest ? format_bytes(*bytes) : std::string();
     };
-    const std::vector<std::string> cells{bytes("memory_bytes"), bytes("memory_device_bytes"),
-                                         bytes("memory_host_bytes")};
+    const std::vector<std::string> cells{
+        text_of(latest_of(record, "memory_bytes")),
+        text_of(record.predicted ? record.predicted->memory_bytes : std::nullopt),
+        text_of(latest_of(record, "memory_device_bytes")),
+        text_of(latest_of(record, "memory_host_bytes"))};
     if (std::any_of(cells.begin(), cells.end(), [](const auto& cell) { return !cell.empty(); }))
       table.add_row(run_label(report, run), cells);
   }
@@ -271,34 +266,24 @@ std::string memory_html(const Report& report) {
                                                "uses most of it.");
 }
 
-std::string accounts_html(const Report& report) {
-  std::string text;
-  for (std::size_t run = 0; run < report.runs.size(); ++run)
-    text += account_of(report.runs[run], shown_name(report, run, "time"));
-  return text;
+std::string accounts_html(const Report& report) { return for_each_run(report, account_of); }
+
+std::string classes_html(const Report& report, const PageLimits& limits) {
+  return for_each_run(report, [&](const RunRecord& run) {
+    std::string text;
+    for (const ConfusionMatrix& matrix : run.confusions) text += classes_of(matrix, limits.classes);
+    return text;
+  });
 }
 
-std::string classes_html(const Report& report) {
-  std::string text;
-  for (std::size_t run = 0; run < report.runs.size(); ++run)
-    for (const ConfusionMatrix& matrix : report.runs[run].confusions)
-      text += (report.runs.size() == 1
-                   ? std::string()
-                   : fmt::format("<p class=\"name\">{}</p>\n", run_label(report, run))) +
-              classes_of(matrix);
-  return text;
-}
-
-std::string tensors_html(const Report& report) {
-  std::string text;
-  for (std::size_t run = 0; run < report.runs.size(); ++run) {
-    const TensorCourse& course = report.runs[run].history.tensors;
-    if (course.tensors().empty()) continue;
-    text += fmt::format("<p class=\"name\">{}</p>\n", run_label(report, run));
+std::string tensors_html(const Report& report, const PageLimits& limits) {
+  return for_each_run(report, [&](const RunRecord& run) {
+    const TensorCourse& course = run.history.tensors;
+    std::string text;
     for (std::size_t quantity = 0; quantity < TensorCourse::quantities.size(); ++quantity)
-      text += heat_map(course, quantity);
-  }
-  return text;
+      if (!course.tensors().empty()) text += heat_map(course, quantity, limits.tensors);
+    return text;
+  });
 }
 
 }  // namespace trireme::report

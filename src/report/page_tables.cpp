@@ -47,64 +47,69 @@ std::string state_of(const RunRecord& run) {
                      escaped(train::describe(run.life)));
 }
 
-std::string number_text(const std::map<std::string, double>& numbers, const char* key, double scale,
-                        const char* form) {
-  const auto found = numbers.find(key);
-  return found == numbers.end() ? "" : fmt::format(fmt::runtime(form), scale * found->second);
+/// Returns "loss 0.31 (best 0.30)", or that the latest value is not finite. `form`: of a value.
+std::string value_and_best(const char* name, const std::map<std::string, double>& latest,
+                           const Track& track, const char* key, bool best_is_high, double scale,
+                           const char* form) {
+  const auto index = index_of(track, key);
+  const Track::Range range = index ? track.whole_range(*index) : Track::Range();
+  if (!range.has_values()) return "";
+  const auto text_of = [&](double value) { return fmt::format(fmt::runtime(form), scale * value); };
+  const auto found = latest.find(key);
+  return fmt::format("{} {} (best {})", name,
+                     found == latest.end() ? "not finite" : text_of(found->second),
+                     text_of(best_is_high ? range.high : range.low));
 }
 
-/// Returns "loss 0.31, top-1 92.1 % (best 92.4 %)" for each set.
 std::string evaluations_of(const RunRecord& run) {
   std::string text;
-  for (const auto& [set, numbers] : run.history.latest_evaluations) {
+  for (const auto& [set, latest] : run.history.latest_evaluations) {
     const Track& track = run.history.evaluations.at(set);
-    const auto& names = track.names();
-    const auto best = [&](const char* name, bool is_high) {
-      const auto at =
-          static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-      const Track::Range range = track.whole_range(at);
-      return is_high ? range.high : range.low;
-    };
-    std::string line = escaped(set) + ": ";
-    if (numbers.contains("loss"))
-      line += fmt::format("loss {:.4g} (best {:.4g})", numbers.at("loss"), best("loss", false));
-    if (numbers.contains("perplexity") && run.history.latest.contains("tokens_per_s"))
-      line += fmt::format(", perplexity {:.4g}", numbers.at("perplexity"));
-    if (numbers.contains("top1"))
-      line += fmt::format(", top-1 {:.2f} % (best {:.2f} %)", 100 * numbers.at("top1"),
-                          100 * best("top1", true));
-    text += (text.empty() ? "" : "<br>") + line;
+    std::vector<std::string> parts{
+        value_and_best("loss", latest, track, "loss", false, 1, "{:.4g}"),
+        value_and_best("top-1", latest, track, "top1", true, 100, "{:.2f} %")};
+    if (run.history.latest.contains("tokens_per_s"))
+      parts.push_back(
+          value_and_best("perplexity", latest, track, "perplexity", false, 1, "{:.4g}"));
+    std::erase(parts, "");
+    text +=
+        fmt::format("{}{}: {}", text.empty() ? "" : "<br>", escaped(set), fmt::join(parts, ", "));
   }
   return text;
 }
 
+std::string loss_of(const RunRecord& run) {
+  if (run.history.train.buckets() == 0) return "";
+  const auto loss = latest_of(run, "loss");
+  return loss ? fmt::format("{:.4g}", *loss) : "<span class=\"bad\">not finite</span>";
+}
+
 std::string progress_of(const RunRecord& run) {
-  const auto& latest = run.history.train;
-  if (latest.buckets() == 0) return "";
-  const Place& place = latest.place(latest.buckets() - 1);
+  const Track& train = run.history.train;
+  if (train.buckets() == 0) return "";
+  const Place& place = train.last_place();
   std::string text = fmt::format("{:.0f}", place[static_cast<std::size_t>(Axis::step)]);
   if (const double epoch = place[static_cast<std::size_t>(Axis::epoch)]; epoch >= 0)
     text += fmt::format(", epoch {:.2f}", epoch);
-  if (run.deck) text += fmt::format(" of {}", escaped(to_string(run.deck->run.stop)));
+  if (run.deck) text += fmt::format("; ends after {}", escaped(to_string(run.deck->run.stop)));
   return text;
 }
 
 std::string hardware_of(const RunRecord& run) {
   if (run.starts.empty()) return "";
   const StartEntry& start = run.starts.back();
-  const std::set<std::string> hosts(start.hosts.begin(), start.hosts.end());
-  return fmt::format("{} on {}, each {}", counted(std::ssize(start.hosts), "rank", "ranks"),
-                     counted(std::ssize(hosts), "host", "hosts"), escaped(start.device));
+  return fmt::format("{} on {}, each {}", counted(std::ssize(run.hosts), "rank", "ranks"),
+                     counted(static_cast<std::int64_t>(start.hosts), "host", "hosts"),
+                     escaped(start.device));
 }
 
 std::string speed_of(const RunRecord& run) {
-  const History& history = run.history;
-  if (history.timed_steps == 0) return "";
-  std::string text = format_short_seconds(history.times.total / history.timed_steps) + " a step";
-  const std::string samples = number_text(history.latest, "samples_per_s", 1, "{:.4g}");
-  if (!samples.empty()) text += fmt::format("; last {} samples/s", samples);
-  const std::string mfu = number_text(history.latest, "mfu", 100, "{:.1f}");
-  if (!mfu.empty()) text += fmt::format(", MFU {} %", mfu);
+  const StepSums& steps = run.history.steps;
+  if (steps.count == 0) return "";
+  std::string text = format_short_seconds(steps.times.total / steps.count) + " a step";
+  if (const auto samples = latest_of(run, "samples_per_s"))
+    text += fmt::format("; last {:.4g} samples/s", *samples);
+  if (const auto mfu = latest_of(run, "mfu")) text += fmt::format(", MFU {}", percent(*mfu));
   return text;
 }
 
@@ -128,12 +133,14 @@ std::string table_text(const RunRecord& run, const char* table) {
 
 /// Joins numbers in increasing order: "0-3, 8".
 std::string ranges_of(const std::set<int>& numbers) {
+  constexpr std::size_t max_bytes = 200;
   std::string text;
   for (auto next = numbers.begin(); next != numbers.end();) {
     const int first = *next;
     int last = first;
     while (++next != numbers.end() && *next == last + 1) ++last;
     text += text.empty() ? "" : ", ";
+    if (text.size() > max_bytes) return text + "...";
     text += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
   }
   return text;
@@ -145,17 +152,16 @@ struct HostRanks {
   std::set<std::string> devices;
 };
 
-std::string ranks_of(const RunRecord& run) {
-  constexpr std::size_t max_hosts = 200, max_devices = 4;
-  const StartEntry& start = run.starts.back();
+std::string ranks_of(const RunRecord& run, std::size_t max_hosts) {
+  constexpr std::size_t max_devices = 4;
   std::vector<std::string> order;
   std::map<std::string, HostRanks> hosts;
-  for (std::size_t rank = 0; rank < start.hosts.size(); ++rank) {
-    const std::string& name = start.hosts[rank];
+  for (std::size_t rank = 0; rank < run.hosts.size(); ++rank) {
+    const std::string& name = run.hosts[rank];
     if (!hosts.contains(name)) order.push_back(name);
     HostRanks& host = hosts[name];
     host.ranks.insert(static_cast<int>(rank));
-    if (rank < start.devices.size()) host.devices.insert(start.devices[rank]);
+    if (rank < run.devices.size()) host.devices.insert(run.devices[rank]);
     if (!run.mesh) continue;
     const auto place = parallel::coordinates_of(*run.mesh, static_cast<int>(rank));
     host.data.insert(place.data_rank);
@@ -173,24 +179,9 @@ std::string ranks_of(const RunRecord& run) {
     table.add_row({escaped(order[i]), ranges_of(host.ranks), ranges_of(host.data),
                    ranges_of(host.tensor), ranges_of(host.stages), devices});
   }
-  std::string text = paragraph(start.layout) + table.html();
+  std::string text = paragraph(run.starts.back().layout) + table.html();
   if (order.size() > max_hosts)
     text += paragraph(fmt::format("and {} more hosts", order.size() - max_hosts));
-  return text;
-}
-
-std::string name_above(const Report& report, std::size_t run) {
-  if (report.runs.size() == 1) return "";
-  return fmt::format("<p class=\"name\">{}</p>\n", run_label(report, run));
-}
-
-/// Puts the texts of all runs below each other, with their names.
-std::string for_each_run(const Report& report,
-                         const std::function<std::string(const RunRecord&)>& text_of) {
-  std::string text;
-  for (std::size_t run = 0; run < report.runs.size(); ++run)
-    if (const std::string one = text_of(report.runs[run]); !one.empty())
-      text += name_above(report, run) + one;
   return text;
 }
 
@@ -207,13 +198,11 @@ std::string details(const std::string& summary, const std::string& body) {
 
 std::string events_of(const RunRecord& run) {
   const History& history = run.history;
-  if (history.event_counts.empty()) return "";
-  std::int64_t count = 0;
+  if (history.events == 0) return "";
+  const std::int64_t count = history.events;
   std::string kinds;
-  for (const auto& [kind, times] : history.event_counts) {
-    count += times;
+  for (const auto& [kind, times] : history.event_counts)
     kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", kind, times);
-  }
   Table table({"step", "time", "event", "what happened"});
   const auto add = [&](const Event& event) {
     table.add_row({fmt::format("{}", event.step), format_seconds(event.seconds),
@@ -233,15 +222,13 @@ std::string starts_of(const RunRecord& run) {
   if (run.starts.empty()) return "";
   Table table({"time", "job", "kind", "from", "layout", "hosts", "version", "deck"});
   for (const StartEntry& start : run.starts) {
-    const std::set<std::string> hosts(start.hosts.begin(), start.hosts.end());
     table.add_row({escaped(start.time), escaped(start.job), escaped(start.restart),
-                   escaped(start.checkpoint), escaped(start.layout),
-                   fmt::format("{}", hosts.size()), escaped(start.version), escaped(start.deck)});
+                   escaped(start.checkpoint), escaped(start.layout), fmt::format("{}", start.hosts),
+                   escaped(start.version), escaped(start.deck)});
   }
   std::string text = table.html();
   if (run.starts.size() < run.start_count)
-    text += paragraph(
-        fmt::format("{} starts in the middle are left out", run.start_count - run.starts.size()));
+    text += paragraph(fmt::format("{} starts are left out", run.start_count - run.starts.size()));
   return text + paragraph("Last command: " + run.starts.back().command);
 }
 
@@ -255,8 +242,7 @@ std::string summary_html(const Report& report) {
   const std::vector<Row> rows{
       {"state", state_of},
       {"steps", progress_of},
-      {"training loss",
-       [](const RunRecord& run) { return number_text(run.history.latest, "loss", 1, "{:.4g}"); }},
+      {"training loss", loss_of},
       {"evaluation", evaluations_of},
       {"speed", speed_of},
       {"time", time_of},
@@ -297,9 +283,9 @@ std::string summary_html(const Report& report) {
   return table.html();
 }
 
-std::string ranks_html(const Report& report) {
-  return for_each_run(report, [](const RunRecord& run) {
-    return run.starts.empty() || run.starts.back().hosts.empty() ? std::string() : ranks_of(run);
+std::string ranks_html(const Report& report, const PageLimits& limits) {
+  return for_each_run(report, [&](const RunRecord& run) {
+    return run.hosts.empty() ? std::string() : ranks_of(run, limits.hosts);
   });
 }
 
@@ -308,43 +294,44 @@ std::string events_html(const Report& report) { return for_each_run(report, even
 std::string starts_html(const Report& report) { return for_each_run(report, starts_of); }
 
 std::string differences_html(const Report& report) {
-  if (report.runs.size() == 1 || !report.runs.front().deck) return "";
-  const deck::Deck& first = *report.runs.front().deck;
+  const auto& runs = report.runs;
+  const auto first = std::find_if(runs.begin(), runs.end(),
+                                  [](const RunRecord& run) { return run.deck.has_value(); });
+  if (first == runs.end()) return "";
   std::map<std::string, std::vector<std::string>> values;  // key -> value in each run
   std::map<std::string, std::string> of_first;
-  for (std::size_t run = 1; run < report.runs.size(); ++run) {
-    if (!report.runs[run].deck) continue;
-    for (const deck::Difference& difference : deck::differences(first, *report.runs[run].deck)) {
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    if (!runs[run].deck) continue;
+    for (const deck::Difference& difference : deck::differences(*first->deck, *runs[run].deck)) {
       of_first[difference.key] = difference.before;
       std::vector<std::string>& row = values[difference.key];
-      row.resize(report.runs.size());
+      row.resize(runs.size());
       row[run] = difference.after.empty() ? "-" : difference.after;
     }
   }
   std::vector<std::string> header{"key"};
-  for (std::size_t run = 0; run < report.runs.size(); ++run)
-    header.push_back(run_label(report, run));
+  for (std::size_t run = 0; run < runs.size(); ++run) header.push_back(run_label(report, run));
   Table table(header);
   for (auto& [key, row] : values) {
-    const std::string& before = of_first[key].empty() ? "-" : of_first[key];
+    const std::string before = of_first[key].empty() ? "-" : of_first[key];
     std::vector<std::string> cells;
-    for (std::size_t run = 0; run < row.size(); ++run) {
-      const bool is_known = report.runs[run].deck.has_value();
-      cells.push_back(!is_known ? "?" : escaped(printable(row[run].empty() ? before : row[run])));
-    }
+    for (std::size_t run = 0; run < row.size(); ++run)
+      cells.push_back(!runs[run].deck ? "?"
+                                      : escaped(printable(row[run].empty() ? before : row[run])));
     table.add_row(escaped(key), cells);
   }
   return table.is_empty() ? "" : table.html();
 }
 
-std::string decks_html(const Report& report) {
+std::string decks_html(const Report& report, const PageLimits& limits) {
   std::string text;
   for (std::size_t run = 0; run < report.runs.size(); ++run)
     if (const std::string& deck = report.runs[run].deck_text; !deck.empty()) {
-      constexpr std::size_t max_bytes = 20'000;
-      text += details(
-          run_label(report, run),
-          "<pre>" + escaped_lines(std::string_view(deck).substr(0, max_bytes)) + "</pre>\n");
+      std::string body =
+          "<pre>" + escaped_lines(std::string_view(deck).substr(0, limits.deck_bytes)) + "</pre>\n";
+      if (deck.size() > limits.deck_bytes)
+        body += paragraph(fmt::format("{} of {} bytes", limits.deck_bytes, deck.size()));
+      text += details(run_label(report, run), body);
     }
   return text;
 }

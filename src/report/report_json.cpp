@@ -3,6 +3,7 @@
 // The figures of a report as JSON: for `report --json`, and the curves for the script of a page.
 #include "report_json.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -28,6 +29,16 @@ Json short_json(double value, int digits = 6) {
   double rounded = value;
   std::from_chars(text.data(), text.data() + text.size(), rounded);
   return rounded;
+}
+
+/// Returns the digits with which values of this range differ by less than a pixel.
+int digits_of(const Track::Range& range) {
+  constexpr int min_digits = 6, max_digits = 15;
+  const double largest = std::max(std::abs(range.low), std::abs(range.high)),
+               width = range.high - range.low;
+  if (!(width > 0) || !std::isfinite(largest / width)) return min_digits;
+  return std::clamp(4 + static_cast<int>(std::ceil(std::log10(largest / width))), min_digits,
+                    max_digits);
 }
 
 Json optional_json(const std::optional<double>& value) {
@@ -60,23 +71,21 @@ Json starts_json(const RunRecord& run) {
                     {"job", start.job},
                     {"device", start.device},
                     {"layout", start.layout},
-                    {"hosts", start.hosts},
-                    {"devices", start.devices}});
+                    {"hosts", start.hosts}});
   return {{"count", run.start_count}, {"shown", std::move(list)}};
 }
 
 Json steps_json(const RunRecord& run) {
-  const History& history = run.history;
-  Json json{{"count", short_json(history.timed_steps)}};
-  if (history.timed_steps == 0) return json;
-  const auto mean = [&](double seconds) { return short_json(seconds / history.timed_steps); };
-  const train::StepTimes& times = history.times;
-  json["step_s"] = mean(times.total);
-  json["data_s"] = mean(times.data);
-  json["forward_s"] = mean(times.forward);
-  json["backward_s"] = mean(times.backward);
-  json["comm_exposed_s"] = mean(times.comm_exposed);
-  json["optimizer_s"] = mean(times.optimizer);
+  const StepSums& steps = run.history.steps;
+  Json json{{"count", short_json(steps.count)}};
+  if (steps.count == 0) return json;
+  const auto mean = [&](double seconds) { return short_json(seconds / steps.count); };
+  json["step_s"] = mean(steps.times.total);
+  json["data_s"] = mean(steps.times.data);
+  json["forward_s"] = mean(steps.times.forward);
+  json["backward_s"] = mean(steps.times.backward);
+  json["comm_exposed_s"] = mean(steps.times.comm_exposed);
+  json["optimizer_s"] = mean(steps.times.optimizer);
   json["diagnosis"] = run.diagnosis();
   return json;
 }
@@ -87,15 +96,12 @@ Json predicted_json(const PredictedRun& predicted) {
           {"forward_s", optional_json(predicted.forward)},
           {"backward_s", optional_json(predicted.backward)},
           {"optimizer_s", optional_json(predicted.update)},
-          {"samples_per_s", optional_json(predicted.samples_per_second)},
-          {"mfu", optional_json(predicted.mfu)},
           {"memory_bytes", optional_json(predicted.memory_bytes)},
-          {"seconds", optional_json(predicted.seconds)},
-          {"node_hours", optional_json(predicted.node_hours)}};
+          {"seconds", optional_json(predicted.seconds)}};
 }
 
 Json events_json(const History& history) {
-  Json json{{"counts", history.event_counts}, {"shown", Json::array()}};
+  Json json{{"count", history.events}, {"counts", history.event_counts}, {"shown", Json::array()}};
   const auto add = [&](const Event& event) {
     json["shown"].push_back({{"step", event.step},
                              {"elapsed_s", short_json(event.seconds)},
@@ -123,10 +129,16 @@ Json tensors_json(const TensorCourse& course) {
 }
 
 Json confusion_json(const ConfusionMatrix& matrix) {
-  Json counts = Json::array();
-  for (const auto& [pair, samples] : matrix.counts)
-    counts.push_back({pair.first, pair.second, samples});
-  return {{"file", matrix.file}, {"classes", matrix.classes}, {"counts", std::move(counts)}};
+  Json scores = Json::array(), pairs = Json::array();
+  for (const train::ClassScore& score : matrix.scores)
+    scores.push_back(
+        {{"samples", score.samples}, {"predicted", score.predicted}, {"correct", score.correct}});
+  for (const train::ConfusedPair& pair : matrix.pairs)
+    pairs.push_back({pair.label, pair.predicted, pair.samples});
+  return {{"file", matrix.file},
+          {"classes", matrix.classes},
+          {"scores", std::move(scores)},
+          {"most_confused", std::move(pairs)}};
 }
 
 Json curves_json(const History& history) {
@@ -143,6 +155,8 @@ Json run_json(const RunRecord& run) {
             {"state", life_json(run.life)},
             {"deck", run.deck_text},
             {"starts", starts_json(run)},
+            {"hosts", run.hosts},
+            {"devices", run.devices},
             {"latest", numbers_json(run.history.latest)}};
   json["evaluations"] = Json::object();
   for (const auto& [set, numbers] : run.history.latest_evaluations)
@@ -166,15 +180,17 @@ Json run_json(const RunRecord& run) {
 }
 
 /// Returns the numbers that have a chart, with their smoothed curves.
-Json drawn_json(const Track& track) {
+Json drawn_json(const std::string& label, const Track& track) {
   Json json = to_json(track);
+  json["label"] = label;
   Json& values = json["values"];
   for (std::size_t i = 0; i < track.names().size(); ++i) {
     const std::string& name = track.names()[i];
     if (!has_chart(name)) values.erase(name);
     if (!values.contains(name)) continue;
+    const int digits = digits_of(track.whole_range(i));
     Json smooth = Json::array();
-    for (const double each : track.smoothed(i)) smooth.push_back(short_json(each, 5));
+    for (const double each : track.smoothed(i)) smooth.push_back(short_json(each, digits));
     values[name]["smooth"] = std::move(smooth);
   }
   return json;
@@ -196,15 +212,16 @@ Json to_json(const Track& track) {
   Json& values = json["values"] = Json::object();
   for (std::size_t name = 0; name < track.names().size(); ++name) {
     if (!track.whole_range(name).has_values()) continue;
+    const int digits = digits_of(track.whole_range(name));
     Json mean = Json::array(), low = Json::array(), high = Json::array();
     bool is_range = false;
     for (std::size_t bucket = 0; bucket < track.buckets(); ++bucket) {
       const Track::Range& range = track.range(bucket, name);
       const bool has = range.has_values();
       is_range = is_range || (has && range.low != range.high);
-      mean.push_back(has ? short_json(range.mean()) : Json());
-      low.push_back(has ? short_json(range.low) : Json());
-      high.push_back(has ? short_json(range.high) : Json());
+      mean.push_back(has ? short_json(range.mean(), digits) : Json());
+      low.push_back(has ? short_json(range.low, digits) : Json());
+      high.push_back(has ? short_json(range.high, digits) : Json());
     }
     Json& value = values[track.names()[name]] = {{"mean", std::move(mean)}};
     if (is_range) {
@@ -214,8 +231,6 @@ Json to_json(const Track& track) {
   }
   return json;
 }
-
-std::string evaluation_track(const std::string& set) { return "evaluate " + set; }
 
 Json to_json(const Report& report) {
   Json runs = Json::array();
@@ -228,9 +243,10 @@ Json to_json(const Report& report) {
 std::string curve_data(const Report& report) {
   Json runs = Json::array();
   for (const RunRecord& run : report.runs) {
-    Json tracks{{"train", drawn_json(run.history.train)}, {"noise", drawn_json(run.history.noise)}};
+    // In the order of curves_of() in page_curves.cpp.
+    Json tracks{drawn_json("", run.history.train), drawn_json("", run.history.noise)};
     for (const auto& [set, track] : run.history.evaluations)
-      tracks[evaluation_track(set)] = drawn_json(track);
+      tracks.push_back(drawn_json(set, track));
     Json marks = Json::array();
     for (const Mark& mark : run.history.marks) {
       Json place = Json::array();

@@ -14,7 +14,4 @@ namespace trireme::report {
 /// absent if all buckets have one value.
 nlohmann::ordered_json to_json(const Track& track);
 
-/// Returns the key of a set in the data of the script.
-std::string evaluation_track(const std::string& set);
-
 }  // namespace trireme::report

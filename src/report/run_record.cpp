@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <utility>
@@ -52,9 +53,22 @@ std::vector<std::string> texts_of(const Json& object, const char* key) {
   return texts;
 }
 
+/// Returns a number that is at least 0 and not beyond all measure.
 std::optional<double> number_of(const Json& object, const char* key) {
+  constexpr double largest = 1e15;
   const Json& found = member(object, key);
-  return found.is_number() ? std::optional(found.get<double>()) : std::nullopt;
+  if (!found.is_number()) return std::nullopt;
+  const auto number = found.get<double>();
+  return number >= 0 && number <= largest ? std::optional(number) : std::nullopt;
+}
+
+std::size_t count_hosts(const Json& start) {
+  const Json& hosts = member(start, "hosts");
+  std::set<std::string_view> different;
+  if (hosts.is_array())
+    for (const Json& host : hosts)
+      if (host.is_string()) different.insert(host.get_ref<const std::string&>());
+  return different.size();
 }
 
 StartEntry entry_of(const Json& start) {
@@ -69,14 +83,12 @@ StartEntry entry_of(const Json& start) {
           .job = text_of(start, "job"),
           .device = text_of(start, "device"),
           .layout = text_of(start, "layout"),
-          .hosts = texts_of(start, "hosts"),
-          .devices = texts_of(start, "devices")};
+          .hosts = count_hosts(start)};
 }
 
 /// Reads the shape of a layout, as in "data 4 x tensor 1 x pipeline 1".
-std::optional<parallel::MeshShape> mesh_of(const StartEntry& start) {
+std::optional<parallel::MeshShape> mesh_of(const std::string& text, std::size_t num_ranks) {
   parallel::MeshShape shape;
-  const std::string& text = start.layout;
   const auto degree = [&](const char* name, int& value) {
     const std::string word = std::string(name) + ' ';
     const std::size_t at = text.find(word);
@@ -91,24 +103,21 @@ std::optional<parallel::MeshShape> mesh_of(const StartEntry& start) {
   if (!degree("data", shape.data) || !degree("tensor", shape.tensor) ||
       !degree("pipeline", shape.pipeline))
     return std::nullopt;
-  const std::int64_t ranks = std::int64_t{shape.data} * shape.tensor;
-  if (ranks > std::ssize(start.hosts) || ranks * shape.pipeline != std::ssize(start.hosts))
-    return std::nullopt;
+  const auto ranks = static_cast<std::int64_t>(num_ranks),
+             replica_ranks = std::int64_t{shape.data} * shape.tensor;
+  if (replica_ranks > ranks || replica_ranks * shape.pipeline != ranks) return std::nullopt;
   return shape;
 }
 
 PredictedRun prediction_of(const Json& plan) {
-  const Json &step = member(plan, "step"), &rate = member(plan, "rate"), &run = member(plan, "run");
+  const Json& step = member(plan, "step");
   return {.machine = text_of(member(plan, "machine"), "name"),
           .step = number_of(step, "seconds"),
           .forward = number_of(step, "forward_s"),
           .backward = number_of(step, "backward_s"),
           .update = number_of(step, "update_s"),
-          .samples_per_second = number_of(rate, "samples_per_s"),
-          .mfu = number_of(rate, "mfu"),
           .memory_bytes = number_of(member(plan, "memory"), "bytes"),
-          .seconds = number_of(run, "seconds"),
-          .node_hours = number_of(run, "node_hours")};
+          .seconds = number_of(member(plan, "run"), "seconds")};
 }
 
 /// Reads one run folder.
@@ -123,6 +132,8 @@ class Reader {
                 .deck = {},
                 .deck_text = {},
                 .starts = {},
+                .hosts = {},
+                .devices = {},
                 .mesh = {},
                 .history = history_.result(),
                 .account = {},
@@ -149,8 +160,15 @@ class Reader {
     try {
       read();
     } catch (const InputError& error) {
-      record_.troubles.push_back(printable(error.what(), 500));
+      add_trouble(error.what());
     }
+  }
+
+  void add_trouble(std::string text) {
+    // A deck may have several mistakes, one in each line.
+    for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos;)
+      text.replace(at, 1, "; ");
+    record_.troubles.push_back(printable(text, 500));
   }
 
   void read_deck() {
@@ -168,7 +186,10 @@ class Reader {
     for (std::size_t i = 0; i < starts.size(); ++i)
       if (i < max_first || i + max_last >= starts.size())
         record_.starts.push_back(entry_of(starts[i]));
-    if (!record_.starts.empty()) record_.mesh = mesh_of(record_.starts.back());
+    if (record_.starts.empty()) return;
+    record_.hosts = texts_of(starts.back(), "hosts");
+    record_.devices = texts_of(starts.back(), "devices");
+    record_.mesh = mesh_of(record_.starts.back().layout, record_.hosts.size());
   }
 
   void read_rows() {
@@ -185,7 +206,7 @@ class Reader {
     record_.history = history_.result();
     record_.account = account.result(record_.life.times);
     if (const std::string skipped = row.skipped(); !skipped.empty())
-      record_.troubles.push_back(printable(folder_.metrics() + ": " + skipped, 500));
+      add_trouble(folder_.metrics() + ": " + skipped);
   }
 
   void read_prediction() {
@@ -200,24 +221,36 @@ class Reader {
   /// Reads the confusion matrices that `evaluate` has written into the folder.
   void read_confusions() {
     constexpr std::size_t max_files = 4, max_entries = 10'000;
-    constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
     std::vector<std::string> paths;
     std::error_code error;
     std::size_t entries = 0;
     for (const auto& entry : fs::directory_iterator(folder_.path(), error)) {
       if (++entries > max_entries) break;
-      if (entry.path().extension() == ".csv" && other_kind_of_file(entry.path().string()).empty())
+      if (entry.path().extension() == ".csv" && is_confusion(entry.path().string()))
         paths.push_back(entry.path().string());
     }
     std::sort(paths.begin(), paths.end());
-    for (const std::string& path : paths) {
-      if (record_.confusions.size() == max_files) break;
+    for (std::size_t i = 0; i < paths.size() && i < max_files; ++i)
       attempt([&] {
-        const std::string text = io::read_own_text_file(path, max_bytes);
-        if (text.starts_with(confusion_csv_start))
-          record_.confusions.push_back(parse_confusion(text, fs::path(path).filename().string()));
+        constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
+        record_.confusions.push_back(
+            parse_confusion(io::read_own_text_file(paths[i], max_bytes), paths[i]));
       });
-    }
+    if (error)
+      add_trouble(fmt::format("{}: cannot be listed ({}), so confusion matrices are not shown",
+                              folder_.path(), error.message()));
+    if (paths.size() > max_files)
+      add_trouble(
+          fmt::format("{} more confusion matrices are not shown", paths.size() - max_files));
+  }
+
+  /// Returns whether a file begins as a confusion matrix. Links and pipes are none.
+  static bool is_confusion(const std::string& path) {
+    if (!other_kind_of_file(path).empty()) return false;
+    std::string start(confusion_csv_start.size(), '\0');
+    return std::ifstream(path, std::ios::binary)
+               .read(start.data(), static_cast<std::streamsize>(start.size())) &&
+           start == confusion_csv_start;
   }
 
   monitor::RunFolder folder_;
@@ -228,17 +261,19 @@ class Reader {
 }  // namespace
 
 std::string RunRecord::diagnosis() const {
-  if (history.timed_steps == 0) return "";
-  train::Diagnosis found = train::diagnose(history.times);
+  if (history.steps.count == 0) return "";
+  train::Diagnosis found = train::diagnose(history.steps.times);
   // Rows have one time for crops, scaling and colors.
-  const bool mixes_colors = deck && deck->data.augment.changes_colors();
-  if (mixes_colors &&
-      (found.largest == train::Bottleneck::scaling || found.wait == train::Bottleneck::scaling))
-    return "bound by decoding and augmentation of images; the log says for each epoch by which";
+  if (deck && deck->data.augment.changes_colors()) {
+    if (found.largest == train::Bottleneck::scaling)
+      found.largest = train::Bottleneck::augmentation;
+    if (found.wait == train::Bottleneck::scaling) found.wait = train::Bottleneck::augmentation;
+  }
   return train::describe(found, deck ? deck->data.decode : data::Decoding::exact);
 }
 
 RunRecord read_run(const std::string& path, std::size_t max_buckets) {
+  validate(!fs::is_regular_file(path), "{}: is a file; name the folder of a run", path);
   validate(fs::is_directory(path), "{}: no such folder; name the folder of a run", path);
   validate(monitor::RunFolder(path).has_run(),
            "{}: is no run folder: it has neither checkpoints/ nor metrics.jsonl", path);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/report/tensor_course.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,8 +18,19 @@ void join(TensorCourse::Values& into, const TensorCourse::Values& other) {
 
 }  // namespace
 
+void TensorCourse::clear_columns(std::size_t first) {
+  for (auto& columns : values_)
+    for (std::size_t i = first; i < max_columns; ++i) columns[i] = no_values;
+  steps_.resize(first);
+}
+
 void TensorCourse::begin_column(double step) {
   if (!steps_.empty() && step == steps_.back()) return;
+  if (!steps_.empty() && step < steps_.back()) {
+    const auto first = std::lower_bound(steps_.begin(), steps_.end(), step);
+    clear_columns(static_cast<std::size_t>(first - steps_.begin()));
+    measurements_of_last_ = 0;
+  }
   if (measurements_of_last_ == 0) {
     if (steps_.size() == max_columns) {
       for (std::size_t i = 0; i < max_columns / 2; ++i) {
@@ -28,9 +40,7 @@ void TensorCourse::begin_column(double step) {
           join(columns[i], columns[2 * i + 1]);
         }
       }
-      steps_.resize(max_columns / 2);
-      for (auto& columns : values_)
-        for (std::size_t i = max_columns / 2; i < max_columns; ++i) columns[i] = no_values;
+      clear_columns(max_columns / 2);
       measurements_per_column_ *= 2;
     }
     steps_.push_back(step);
@@ -45,6 +55,7 @@ void TensorCourse::add(double step, const std::string& tensor, const Values& val
     const auto [found, is_new] = indices_.try_emplace(tensor, tensors_.size());
     if (is_new && tensors_.size() == max_tensors) {
       indices_.erase(found);
+      has_more_ = true;
       return;
     }
     if (is_new) {

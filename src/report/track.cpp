@@ -18,14 +18,19 @@ void join(Track::Range& into, const Track::Range& other) {
 
 void Track::add(const Place& place, std::span<const double> values) {
   const auto step = static_cast<std::size_t>(Axis::step);
-  const bool goes_back = !places_.empty() && place[step] < places_.back()[step];
+  const bool goes_back = !places_.empty() && place[step] < last_place_[step];
+  last_place_ = place;
   if (rows_of_last_ == 0) {
-    if (places_.size() == max_buckets_) join_pairs();
+    if (places_.size() == max_buckets_) reduce();
     places_.push_back(place);
     begins_part_.push_back(0);
     ranges_.resize(ranges_.size() + names_.size());
   }
-  places_.back() = place;
+  for (std::size_t axis = 0; axis < place.size(); ++axis) {
+    double& mean = places_.back()[axis];
+    mean = goes_back ? place[axis]
+                     : mean + (place[axis] - mean) / static_cast<double>(rows_of_last_ + 1);
+  }
   begins_part_.back() |= static_cast<char>(goes_back);
   Range* const ranges = &ranges_[ranges_.size() - names_.size()];
   for (std::size_t name = 0; name < names_.size(); ++name)
@@ -35,14 +40,19 @@ void Track::add(const Place& place, std::span<const double> values) {
   if (++rows_of_last_ == rows_per_bucket_) rows_of_last_ = 0;
 }
 
-void Track::join_pairs() {
-  const std::size_t half = places_.size() / 2;
+void Track::reduce() {
+  if (places_.empty()) return;
+  const std::size_t last = places_.size() - 1, half = places_.size() / 2 + places_.size() % 2;
   for (std::size_t i = 0; i < half; ++i) {
-    places_[i] = places_[2 * i + 1];
-    begins_part_[i] = static_cast<char>(begins_part_[2 * i] | begins_part_[2 * i + 1]);
+    const std::size_t first = 2 * i, second = std::min(first + 1, last);
+    const Place later = places_[second];
+    for (std::size_t axis = 0; axis < later.size(); ++axis)
+      places_[i][axis] =
+          begins_part_[second] != 0 ? later[axis] : (places_[first][axis] + later[axis]) / 2;
+    begins_part_[i] = static_cast<char>(begins_part_[first] | begins_part_[second]);
     for (std::size_t name = 0; name < names_.size(); ++name) {
-      Range joined = range(2 * i, name);
-      join(joined, range(2 * i + 1, name));
+      Range joined = range(first, name);
+      if (second != first) join(joined, range(second, name));
       ranges_[i * names_.size() + name] = joined;
     }
   }

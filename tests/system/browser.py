@@ -47,7 +47,12 @@ class Browser:
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
         self.session = ""
-        answer = self.call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        try:
+            assert self.address, "chromedriver does not start"
+            answer = self.call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
+        except BaseException:
+            self.end()
+            raise
         self.session = "/session/" + answer["sessionId"]
 
     def __enter__(self):
@@ -57,10 +62,13 @@ class Browser:
         try:
             self.call("DELETE", "")
         finally:
-            self.driver.kill()
-            self.driver.wait()
-            self.driver.stdout.close()
-            self.profile.cleanup()
+            self.end()
+
+    def end(self):
+        self.driver.kill()
+        self.driver.wait()
+        self.driver.stdout.close()
+        self.profile.cleanup()
 
     def call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()

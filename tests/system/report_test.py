@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
@@ -111,7 +112,7 @@ class Report(Page):
         self.assertAlmostEqual(sum(part["seconds"] for part in parts), run["account"]["wall_s"], 3)
         self.assertEqual(sorted(run["tensors"]["step"]), run["tensors"]["step"])
         self.assertEqual(len(run["tensors"]["update_ratio"]), len(run["tensors"]["tensors"]))
-        total = sum(count for _, _, count in run["confusions"][0]["counts"])
+        total = sum(score["samples"] for score in run["confusions"][0]["scores"])
         self.assertEqual(total, 90)
 
     def evaluate_confusion(self):
@@ -138,6 +139,11 @@ class Report(Page):
         names = [run["name"] for run in self.figures("run", "more/run")]
         self.assertEqual(names, ["run", "more/run"])
         self.assertIn("at most 24", self.report(*["run"] * 25, expect=2))
+        self.assertIn("is given twice", self.report("run", "more/../run", expect=2))
+        # A deck that cannot be read does not hide the differences of the others.
+        pathlib.Path(self.path("more/run/deck.toml")).write_text("[model\n")
+        page = self.report("more/run", "run", "other")
+        self.assertIn("<th>schedule.rate</th><td>?</td><td>0.1</td><td>0.2</td>", page)
 
     def test_a_page_is_replaced_and_nothing_else(self):
         self.write_run("run", [train_row(1, 1.0)])
@@ -145,12 +151,13 @@ class Report(Page):
         first = os.stat(self.path("page.html")).st_ino
         self.report("run")
         self.assertNotEqual(os.stat(self.path("page.html")).st_ino, first)
-        for name, text in (("deck.toml", None), ("other.html", "<!DOCTYPE html>\n<html>mine")):
-            if text:
-                pathlib.Path(self.path(name)).write_text(text)
-            before = pathlib.Path(self.path(name)).read_text()
-            self.assertIn("is no report file", self.report("run", out=name, expect=2))
-            self.assertEqual(pathlib.Path(self.path(name)).read_text(), before)
+        mine = "<!DOCTYPE html>\n<html>mine"
+        pathlib.Path(self.path("other.html")).write_text(mine)
+        self.assertIn("is no report file", self.report("run", out="other.html", expect=2))
+        self.assertEqual(pathlib.Path(self.path("other.html")).read_text(), mine)
+        for name in ("deck.toml", "run/STOP", "run/metrics.jsonl"):
+            self.assertIn("must end in .html", self.report("run", out=name, expect=2))
+        self.assertFalse(os.path.exists(self.path("run/STOP")))
         self.assertIn("no folder", self.report("run", out="none/page.html", expect=2))
         self.assertIn("is no run folder", self.report("data", expect=2))
         self.assertIn("no such folder", self.report("nothing", expect=2))
@@ -210,13 +217,83 @@ class Report(Page):
         memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         self.assertLess(memory, 300 << 10, "KiB")
 
-    def test_many_runs_make_a_page_of_at_most_two_megabytes(self):
+    def test_many_large_runs_make_a_page_of_at_most_two_megabytes(self):
         names = []
         for run in range(24):
             names.append(f"run{run}")
-            rows = [train_row(step, 1 + random.random()) for step in range(1, 2000)]
+            rows = [train_row(step, 1 + random.random()) for step in range(1, 700)]
+            rows += [
+                {"kind": "tensors", "step": step, "tensor": f"layer{i}", "gradient_norm": i * step}
+                for step in range(1, 65)
+                for i in range(40)
+            ]
+            rows += [
+                {"kind": "event", "step": i, "event": "restart", "detail": '"' * 300}
+                for i in range(300)
+            ]
             self.write_run(names[-1], rows)
-        self.assertLess(len(self.report(*names)), MAX_PAGE_BYTES)
+        page = self.report(*names)
+        self.assertLess(len(page), MAX_PAGE_BYTES)
+        self.assertIn("Norms of tensors", page)
+
+    def test_a_run_that_diverged_says_so(self):
+        rows = [train_row(step, 1 / step) for step in range(1, 50)]
+        rows += [train_row(step, None) for step in range(50, 60)]
+        rows.append(
+            {"kind": "evaluate", "step": 59, "epoch": 1, "split": "validation", "loss": None}
+        )
+        rows.append({**rows[-1], "step": 58, "loss": 0.5, "top1": 0.25})
+        rows[-1], rows[-2] = rows[-2], rows[-1]
+        self.write_run("run", rows)
+        page = self.report("run")
+        self.assertIn('<th>training loss</th><td colspan="1"><span class="bad">not finite', page)
+        self.assertIn(
+            "validation: loss not finite (best 0.5), top-1 not finite (best 25.00 %)", page
+        )
+        self.assertNotIn("loss", self.figures("run")[0]["latest"])
+
+    def test_extreme_numbers_make_a_page_without_nan(self):
+        for losses in (
+            [2.3026, 2.3027, 2.3028],
+            [1e-300, 1e300],
+            [-1.7e308, 1.7e308],
+            [0.0],
+            [5.0] * 5,
+        ):
+            self.write_run("run", [train_row(10**6 + i, loss) for i, loss in enumerate(losses)])
+            page = self.report("run")
+            drawing = page[page.index("<svg") : page.rindex("</svg>")]
+            self.assertNotRegex(drawing, r"\b(nan|inf)\b", losses)
+            ticks = re.findall(r"<text[^>]*>([^<]*)</text>", drawing[: drawing.index("</svg>")])
+            self.assertLess(len(ticks), 25)
+            # Neighbors differ.
+            for one, other in zip(ticks, ticks[1:]):
+                self.assertNotEqual(one, other, losses)
+        # One row is a dot.
+        self.write_run("run", [train_row(1, 2.0)])
+        self.assertRegex(self.report("run"), r'data-form="dots" d="M[\d. ]+h0"')
+
+    def test_a_prediction_is_compared_as_in_the_log(self):
+        rows = [{"kind": "event", "step": 0, "event": "start"}]
+        rows += [train_row(step, 1.0, step_s=0.2, forward_s=0.05) for step in range(1, 11)]
+        self.write_run("run", rows)
+        plan = {"machine": {"name": "node"}, "step": {"seconds": 0.1, "forward_s": 0.05}}
+        plan["run"] = {"seconds": 100}
+        pathlib.Path(self.path("run/prediction.json")).write_text(json.dumps(plan))
+        start = {"time": "2026-01-01T00:00:00Z", "device": "cpu", "hosts": ["a", "b", "a", "b"]}
+        start["layout"] = "data 1 x tensor 2 x pipeline 2"
+        path = pathlib.Path(self.path("run/environment.json"))
+        path.write_text(json.dumps([start]))
+        page = self.report("run")
+        self.assertIn("<th>step</th><td>100 ms</td><td>200 ms</td><td>2.00</td>", page)
+        self.assertIn("<th>forward</th><td>50 ms</td><td>50 ms</td><td>1.00</td>", page)
+        self.assertNotIn("all steps of the run", page)  # It has not ended.
+        self.assertIn("<td>a</td><td>0, 2</td><td>0</td><td>0</td><td>0-1</td>", page)
+        # The host of a GPU does not know the parts.
+        path.write_text(json.dumps([{**start, "device": "gpu NVIDIA H100"}]))
+        page = self.report("run")
+        self.assertIn("<th>computation and communication</th>", page)
+        self.assertNotIn("<th>forward</th>", page)
 
     def test_tidy_finds_no_error(self):
         if not shutil.which("tidy"):
@@ -251,13 +328,13 @@ class InABrowser(Page):
             window.click("label:nth-of-type(4) input[name=axis]")
             self.assertTrue(window.run(texts).endswith("seconds"))
             # Values under the pointer.
-            window.run("document.querySelector('svg.chart').scrollIntoView({block: 'center'})")
-            window.point_at("svg.chart")
+            window.run("document.querySelector('svg.plot').scrollIntoView({block: 'center'})")
+            window.point_at("svg.plot")
             tip = "return document.querySelector('.tip').textContent"
             self.assertRegex(window.run(tip), r"(?s)step \d+\nrun: [\d.]+.*\nother: [\d.]+")
             # Hide a run.
             window.click("input[data-shows='1']")
-            window.point_at("svg.chart", 4)
+            window.point_at("svg.plot", 4)
             self.assertNotIn("other", window.run(tip))
             window.click("input[data-hides='no-smooth']")
             shown = "return getComputedStyle(document.querySelector('path.smooth')).display"
@@ -272,7 +349,8 @@ class InABrowser(Page):
         rows.append({"kind": "event", "step": 3, "event": HOSTILE, "detail": HOSTILE})
         rows.append({"kind": "event", "step": 3, "event": "restart", "detail": HOSTILE})
         rows.append({"kind": "evaluate", "step": 5, "epoch": 1, "split": HOSTILE, "loss": 1})
-        rows.append({"kind": "evaluate", "step": 5, "epoch": 1, "split": "__proto__", "loss": 1})
+        for split in ("__proto__", "x\ufffe", "\u202e"):
+            rows.append({"kind": "evaluate", "step": 5, "epoch": 1, "split": split, "loss": 1})
         rows.append({"kind": "tensors", "step": 5, "tensor": HOSTILE, "gradient_norm": 1})
         self.write_run(name, rows)
         folder = pathlib.Path(self.path(name))
@@ -289,9 +367,17 @@ class InABrowser(Page):
             self.assertEqual(window.run("return document.images.length"), 0)
             self.assertEqual(window.run("return document.scripts.length"), 2)
             window.click("label:nth-of-type(2) input[name=axis]")
-            window.run("document.querySelector('svg.chart').scrollIntoView({block: 'center'})")
-            window.point_at("svg.chart")
-            self.assertIn("loss", window.run("return document.querySelector('.tip').textContent"))
+            window.run("document.querySelector('svg.plot').scrollIntoView({block: 'center'})")
+            window.point_at("svg.plot")
+            tip = window.run("return document.querySelector('.tip').textContent")
+            self.assertIn("training: 0.02041", tip)
+            # Every file was read, and its text is shown.
+            text = window.run("return document.body.textContent")
+            self.assertIn("ended with 1: " + HOSTILE, text)
+            self.assertIn("c.csv" + "class", text.replace("\n", ""))
+            self.assertIn("Last command: " + HOSTILE, text)
+            self.assertIn("# " + HOSTILE, text)
+            self.assertGreater(text.count(HOSTILE), 12)
             self.assertEqual(window.messages(), [])
             page = self.path("page.html")
             self.assertEqual(window.requests_of(page), ["file://" + page])

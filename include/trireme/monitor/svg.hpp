@@ -46,7 +46,7 @@ struct Axis {
   /// Makes the interval one that can be divided: not empty, with finite ends.
   void widen();
   /// Returns round values from low to high: 1, 2 or 5 times a power of ten apart. On a logarithmic
-  /// axis the powers of ten; if it is shorter than two of them, also 2 and 5 times these.
+  /// axis powers of ten, at most 9; if it is shorter than two of them, also 2 and 5 times these.
   std::vector<double> ticks() const;
 };
 

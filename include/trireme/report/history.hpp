@@ -36,6 +36,17 @@ struct CheckpointTotals {
   double stall_seconds = 0, write_seconds = 0;  ///< of all
 };
 
+/// The times of some steps of rank 0.
+struct StepSums {
+  train::StepTimes times;  ///< sums, in seconds
+  double count = 0;
+  StepSums& operator+=(const StepSums& other) {
+    times += other.times;
+    count += other.count;
+    return *this;
+  }
+};
+
 /// The rows of a run, thinned.
 struct History {
   /// Rows of kind train, by the keys of their numbers, and `batch`: samples of a step.
@@ -46,18 +57,21 @@ struct History {
   /// "validation (ema)".
   std::map<std::string, Track> evaluations;
   std::vector<Mark> marks;
-  std::map<std::string, std::int64_t> event_counts;
+  std::int64_t events = 0;
+  std::map<std::string, std::int64_t> event_counts;  ///< of at most 64 kinds
   /// The first events and, if there are more, the last ones.
   std::vector<Event> first_events;
   std::deque<Event> last_events;
   CheckpointTotals checkpoints;
-  /// The numbers of the latest row of kind train, and of the latest evaluation of each set.
+  /// The finite numbers of the latest row of kind train, and of the latest evaluation of each set.
+  /// Memory in use, which few rows have, is the latest known.
   std::map<std::string, double> latest;
   std::map<std::string, std::map<std::string, double>> latest_evaluations;
   /// The times of all steps but those before the first row of each start, which contain
   /// preparations.
-  train::StepTimes times;
-  double timed_steps = 0;
+  StepSums steps;
+  /// The same since the latest start, or the latest row of batch.ramp.
+  StepSums recent_steps;
   TensorCourse tensors;
 };
 
@@ -71,6 +85,8 @@ class HistoryReader {
   void add(const monitor::MetricsReader& row);
   /// Returns the history of all rows so far.
   History result() const;
+
+  static constexpr std::size_t max_first_events = 100, max_last_events = 100;
 
  private:
   void add_train(const monitor::MetricsReader& row);

@@ -13,6 +13,7 @@
 namespace trireme::report {
 
 inline constexpr std::size_t max_runs = 24;
+inline constexpr std::size_t max_page_bytes = 2'000'000;
 
 /// Runs beside each other. The differences are those from the first one.
 struct Report {
@@ -21,8 +22,8 @@ struct Report {
   std::vector<RunRecord> runs;
 };
 
-/// Reads run folders, at most max_runs, with names that differ. With several runs each curve has
-/// fewer points, so that a page has at most 2 MB. Throws as read_run() does.
+/// Reads run folders, at most max_runs, with names that differ. Throws as read_run() does, and
+/// InputError for a folder that is given twice.
 Report read_report(const std::vector<std::string>& paths);
 
 /// Returns all figures of a report. Numbers of curves have six digits.
@@ -32,7 +33,8 @@ nlohmann::ordered_json to_json(const Report& report);
 inline constexpr std::string_view page_start = "<!DOCTYPE html>\n<!-- trireme report -->\n";
 
 /// Returns the report as one HTML page, which needs no other file and no network. Every text of the
-/// runs is escaped. The same report always gives the same bytes.
+/// runs is escaped. Curves and lists are shortened until it has max_page_bytes. The same report
+/// always gives the same bytes.
 std::string to_page(const Report& report);
 
 }  // namespace trireme::report

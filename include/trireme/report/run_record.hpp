@@ -19,16 +19,15 @@ namespace trireme::report {
 /// One start of a run, from environment.json. Texts are printable; one that is missing is empty.
 struct StartEntry {
   std::string time, command, deck, restart, checkpoint, version, revision, job, device, layout;
-  std::vector<std::string> hosts, devices;  ///< by world rank
+  std::size_t hosts = 0;  ///< different ones
 };
 
 /// The figures of a run that were predicted for its machine, from prediction.json.
 struct PredictedRun {
   std::string machine;
   std::optional<double> step, forward, backward, update;  ///< seconds
-  std::optional<double> samples_per_second, mfu;
-  std::optional<double> memory_bytes;         ///< of the fullest rank
-  std::optional<double> seconds, node_hours;  ///< of the whole run
+  std::optional<double> memory_bytes;                     ///< of the fullest rank
+  std::optional<double> seconds;                          ///< of all steps of the run
 };
 
 /// All that a report shows of a run.
@@ -42,7 +41,9 @@ struct RunRecord {
   /// The first starts and, if there are more, the latest ones.
   std::vector<StartEntry> starts;
   std::size_t start_count = 0;
-  std::optional<parallel::MeshShape> mesh;  ///< of the latest start
+  // Of the latest start.
+  std::vector<std::string> hosts, devices;  ///< by world rank
+  std::optional<parallel::MeshShape> mesh;
   History history;
   std::optional<monitor::Account> account;
   std::optional<PredictedRun> predicted;

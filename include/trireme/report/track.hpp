@@ -7,6 +7,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trireme::report {
@@ -42,25 +43,28 @@ class Track {
 
   const std::vector<std::string>& names() const { return names_; }
   std::size_t buckets() const { return places_.size(); }
-  /// Returns the place of the last row in a bucket.
+  /// Returns the mean place of the rows in a bucket, those of its last part.
   const Place& place(std::size_t bucket) const { return places_[bucket]; }
+  /// Returns the place of the latest row.
+  const Place& last_place() const { return last_place_; }
   /// Returns whether steps were made again before the end of this bucket.
   bool begins_part(std::size_t bucket) const { return begins_part_[bucket] != 0; }
   const Range& range(std::size_t bucket, std::size_t name) const {
     return ranges_[bucket * names_.size() + name];
   }
+  /// Halves the number of buckets.
+  void reduce();
   /// Returns the range over all buckets.
   Range whole_range(std::size_t name) const;
   /// Returns means over neighboring buckets, one for each bucket; NaN where it has no values. A
-  /// bucket counts by its rows. Parts are not mixed.
+  /// bucket counts by its rows. Buckets of different parts are not mixed.
   std::vector<double> smoothed(std::size_t name) const;
 
  private:
-  void join_pairs();
-
   std::vector<std::string> names_;
   std::size_t max_buckets_;
   std::vector<Place> places_;
+  Place last_place_{};
   std::vector<char> begins_part_;
   std::vector<Range> ranges_;  ///< by bucket, then name
   std::int64_t rows_per_bucket_ = 1, rows_of_last_ = 0;

@@ -31,6 +31,9 @@ ExitCode report_command(const ReportOptions& options) {
            "give either --out FILE.html, for a page, or --json; as in trireme report {} --out "
            "report.html",
            printable(options.runs.front()));
+  validate(options.out.empty() || options.out.ends_with(".html"),
+           "--out {}: must end in .html, so that no file of a run is meant",
+           printable(options.out));
   if (!options.out.empty()) validate_output("--out", options.out, OutputForm::report);
   const report::Report report = report::read_report(options.runs);
   if (options.json) {

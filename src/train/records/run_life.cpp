@@ -32,7 +32,7 @@ void read_exit_record(const monitor::RunFolder& folder, RunLife& life) {
   if (code != record->end() && code->is_number_integer())
     life.exit_code = code->get<std::int64_t>();
   else
-    life.trouble = folder.exit_record() + ": has no code";
+    life.trouble = printable(folder.exit_record() + ": has no code");
   if (reason != record->end() && reason->is_string())
     life.exit_reason = printable(reason->get<std::string>());
   life.times = monitor::RunFolder::times_of(*record);
@@ -64,6 +64,7 @@ std::string describe(const RunLife& life) {
   if (life.is_running())
     return fmt::format("running, heartbeat {} ago", format_short_seconds(*life.heartbeat_age));
   if (life.exit_code) return fmt::format("ended with {}: {}", *life.exit_code, life.exit_reason);
+  if (!life.trouble.empty()) return "how it ended is unknown: exit.json cannot be read";
   if (life.heartbeat_age)
     return fmt::format("killed, or its host was lost: the last heartbeat was {} ago",
                        format_seconds(*life.heartbeat_age));

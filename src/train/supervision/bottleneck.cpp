@@ -46,6 +46,9 @@ Words describe_part(Bottleneck bottleneck, data::Decoding decode) {
       return {"changes of colors",
               "raise data.workers while cores are free, or use smaller images or fewer operations "
               "(color_jitter, rand_augment)"};
+    case Bottleneck::augmentation:
+      return {"augmentation",
+              "raise data.workers while cores are free, or use smaller images or fewer operations"};
     case Bottleneck::transfer:
       return {"transfer to the device", "a larger batch.micro makes fewer, longer copies"};
     case Bottleneck::communication:

@@ -122,15 +122,34 @@ TEST_F(RunHistory, TheFirstRowOfAStartIsNotInTheMeanTimes) {
   train(20, 1);
   train(40, 1);
   const History history = read();
-  EXPECT_EQ(history.timed_steps, 30);
-  EXPECT_NEAR(history.times.total, 30 * 0.2, 1e-12);
-  EXPECT_NEAR(history.times.forward, 30 * 0.1, 1e-12);
+  EXPECT_EQ(history.steps.count, 30);
+  EXPECT_NEAR(history.steps.times.total, 30 * 0.2, 1e-12);
+  EXPECT_NEAR(history.steps.times.forward, 30 * 0.1, 1e-12);
+}
+
+TEST_F(RunHistory, ALossThatIsNotFiniteIsNotTheLatestOne) {
+  train(5, 1);
+  add({{"kind", "train"}, {"step", 10}, {"loss", nullptr}, {"rate", 0.1}});
+  const History history = read();
+  EXPECT_FALSE(history.latest.contains("loss"));
+  EXPECT_EQ(history.latest.at("rate"), 0.1);
+}
+
+TEST_F(RunHistory, RecentStepsAreThoseOfTheLatestStart) {
+  for (int step = 10; step <= 40; step += 10) train(step, 1);
+  event("restart", 40);
+  train(50, 1);
+  train(60, 1);
+  const History history = read();
+  EXPECT_EQ(history.steps.count, 40);
+  EXPECT_EQ(history.recent_steps.count, 10);
 }
 
 TEST_F(RunHistory, ManyEventsAreCountedAndTheFirstAndLastAreKept) {
   for (int i = 0; i < 10'000; ++i) event("skipped_step", i);
   const History history = read();
   EXPECT_EQ(history.event_counts.at("skipped_step"), 10'000);
+  EXPECT_EQ(history.events, 10'000);
   EXPECT_EQ(history.first_events.size(), 100u);
   EXPECT_EQ(history.last_events.size(), 100u);
   EXPECT_EQ(history.last_events.back().step, 9999);

@@ -38,11 +38,20 @@ TEST(TensorCourse, JoinedColumnsKeepTheLargestValue) {
   EXPECT_EQ(columns_with_spike, 1);
 }
 
+TEST(TensorCourse, MeasurementsAfterARollbackReplaceThoseBefore) {
+  TensorCourse course;
+  for (const double step : {4, 8, 12, 16, 12, 16, 20}) course.add(step, "a", {step + 1, 1});
+  EXPECT_EQ(course.steps(), (std::vector<double>{4, 8, 12, 16, 20}));
+  for (std::size_t column = 0; column < 5; ++column)
+    EXPECT_EQ(course.value(0, 0, column), course.steps()[column] + 1);
+}
+
 TEST(TensorCourse, TensorsBeyondTheLimitAreLeftOut) {
   TensorCourse course;
   for (std::size_t i = 0; i < TensorCourse::max_tensors + 10; ++i)
     course.add(1, std::to_string(i), {1, 1});
   EXPECT_EQ(course.tensors().size(), TensorCourse::max_tensors);
+  EXPECT_TRUE(course.has_more());
 }
 
 }  // namespace

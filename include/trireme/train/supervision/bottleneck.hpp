@@ -17,6 +17,7 @@ enum class Bottleneck : std::uint8_t {
   decoding,
   scaling,
   colors,
+  augmentation,  ///< scaling or colors, where their times are not told apart
   transfer,
   communication,
   compute,
