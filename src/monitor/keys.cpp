@@ -43,6 +43,18 @@ Field step_range(std::optional<StepRange>& value) {
           "range of steps or word", "\"none\", or \"first..last\"; first at least 1"};
 }
 
+/// The name of a file that node_exporter reads.
+Field prometheus_file(std::string& value) {
+  Field field = optional_text(value);
+  const auto read = [read_text = field.read, &value](const Value& given) -> std::string {
+    const std::string mistake = read_text(given);
+    if (!mistake.empty() || value.ends_with(".prom")) return mistake;
+    return fmt::format("{}: must end in .prom, since node_exporter reads no other files",
+                       keys::quoted(value));
+  };
+  return {read, field.write, field.type, "ends in .prom"};
+}
+
 }  // namespace
 
 void visit_keys(Visitor& v, MonitorOptions& monitor) {
@@ -69,6 +81,10 @@ void visit_keys(Visitor& v, MonitorOptions& monitor) {
            "Names the machine of the run, as in \"h100\" or \"./node.toml\": rows have mfu, and "
            "the run is compared with its prediction."},
           optional_text(monitor.machine));
+  v.field({"prometheus",
+           "Names a file, as in \"/var/lib/node_exporter/run.prom\", in which the latest figures "
+           "are kept for Prometheus."},
+          prometheus_file(monitor.prometheus));
 }
 
 }  // namespace trireme::monitor

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/monitor/metrics.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -27,19 +28,34 @@ MetricsRow& MetricsRow::add_json(const std::string& key, const std::string& json
 }
 
 MetricsRow& MetricsRow::add(const std::string& key, double value) {
+  if (std::isfinite(value)) numbers_.emplace_back(key, value);
   return add_json(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
 }
 MetricsRow& MetricsRow::add(const std::string& key, std::int64_t value) {
+  numbers_.emplace_back(key, static_cast<double>(value));
   return add_json(key, std::to_string(value));
 }
 MetricsRow& MetricsRow::add(const std::string& key, bool value) {
   return add_json(key, value ? "true" : "false");
 }
 MetricsRow& MetricsRow::add(const std::string& key, const std::string& value) {
+  texts_.emplace_back(key, value);
   return add_json(key, json_string(value));
 }
 MetricsRow& MetricsRow::add(const std::string& key, const char* value) {
-  return add_json(key, json_string(value));
+  return add(key, std::string(value));
+}
+
+std::optional<double> MetricsRow::number(std::string_view key) const {
+  const auto found = std::find_if(numbers_.begin(), numbers_.end(),
+                                  [&](const auto& number) { return number.first == key; });
+  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string MetricsRow::text(std::string_view key) const {
+  const auto found = std::find_if(texts_.begin(), texts_.end(),
+                                  [&](const auto& text) { return text.first == key; });
+  return found == texts_.end() ? "" : found->second;
 }
 
 std::string MetricsRow::line() const { return "{" + text_ + "}\n"; }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,10 +30,16 @@ class MetricsRow {
   /// Returns the row as one line of JSON with its newline.
   std::string line() const;
   const std::string& kind() const { return kind_; }
+  /// Returns a finite number that was added; none if there is none of this key.
+  std::optional<double> number(std::string_view key) const;
+  /// Returns a text that was added; empty if there is none of this key.
+  std::string text(std::string_view key) const;
 
  private:
   MetricsRow& add_json(const std::string& key, const std::string& json);
   std::string kind_, text_;
+  std::vector<std::pair<std::string, double>> numbers_;
+  std::vector<std::pair<std::string, std::string>> texts_;
 };
 
 /// The file metrics.jsonl of a run. It only grows, by one write for each row. World rank 0 opens

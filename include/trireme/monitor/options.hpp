@@ -25,6 +25,8 @@ struct MonitorOptions {
   /// The machine that the run is compared with: a name that the program knows, or the path of a
   /// machine file; empty: none.
   std::string machine;
+  /// The file of the latest figures for Prometheus (monitor/prometheus.hpp); empty: none.
+  std::string prometheus;
 };
 
 }  // namespace trireme::monitor

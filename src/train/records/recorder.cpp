@@ -34,6 +34,8 @@ Recorder::Recorder(const Options& options, Log& log)
   const monitor::RunFolder folder(options.run_folder);
   metrics_ = monitor::Metrics(folder.metrics());
   if (options.tensorboard) tensorboard_ = monitor::TensorBoard(folder / io::run_names::tensorboard);
+  if (!options.prometheus.empty())
+    prometheus_ = monitor::Prometheus(options.prometheus, options.run_name, options.start.job);
   if (options.fresh)
     event({}, "start", "a fresh start");  // Rows before this one belong to an earlier run.
 }
@@ -93,6 +95,15 @@ void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
     log_.warn("{}; training continues, rows are kept in memory until they can be written", trouble);
   if (trouble.empty() && rows_are_waiting_) log_.info("all rows of metrics are written");
   rows_are_waiting_ = !trouble.empty();
+  prometheus_.add(row);
+  log_prometheus_trouble();
+}
+
+void Recorder::log_prometheus_trouble() {
+  const std::string& reason = prometheus_.trouble();
+  if (reason.empty() != prometheus_failed_) return;
+  prometheus_failed_ = !reason.empty();
+  if (prometheus_failed_) log_.warn("monitor.prometheus: {}; training continues", reason);
 }
 
 void Recorder::write_remaining(const RunState& state) {
@@ -350,6 +361,8 @@ void Recorder::account(const RunState& state, bool ended) {
   row.add("ended", ended);
   write(row, state);
   if (!ended) return;
+  prometheus_.end();
+  log_prometheus_trouble();
   progress_.clear();
   log_.info("this start took {}: {}", format_short_seconds(options_.account->total()),
             monitor::describe_parts(seconds));

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "trireme/train/supervision/bottleneck.hpp"
 #include "train/supervision/rank_reports.hpp"
 #include "trireme/base/duration.hpp"
 #include "trireme/base/log.hpp"
@@ -14,6 +13,7 @@
 #include "trireme/device/telemetry.hpp"
 #include "trireme/monitor/metrics.hpp"
 #include "trireme/monitor/progress.hpp"
+#include "trireme/monitor/prometheus.hpp"
 #include "trireme/monitor/run_folder.hpp"
 #include "trireme/monitor/tensorboard.hpp"
 #include "trireme/train/records/prediction_comparison.hpp"
@@ -22,6 +22,7 @@
 #include "trireme/train/run/run_state.hpp"
 #include "trireme/train/step/evaluation.hpp"
 #include "trireme/train/step/step_pipeline.hpp"
+#include "trireme/train/supervision/bottleneck.hpp"
 
 namespace trireme::train {
 
@@ -44,6 +45,8 @@ class Recorder {
     std::string run_folder;
     bool is_recorder = true;
     bool tensorboard = true;
+    std::string prometheus = {};    ///< the file of monitor.prometheus; empty: none
+    std::string run_name = {};      ///< run.name
     std::int64_t every_steps = 10;  ///< Steps between progress lines if stderr is not a terminal.
     std::int64_t total_steps = 0;   ///< 0: the run ends at a time.
     StepScale scale = {};           ///< Samples of steps and epochs, tokens of samples.
@@ -110,6 +113,8 @@ class Recorder {
   /// Logs a line about epochs, unless it is empty.
   void log_epochs(const std::string& line);
   void write(monitor::MetricsRow& row, const RunState& state);
+  /// Warns when the file of monitor.prometheus can no longer be written.
+  void log_prometheus_trouble();
   void write_scalar(const std::string& tag, const RunState& state, double value);
   bool may_write() const { return options_.lease == nullptr || options_.lease->is_held(); }
   /// Opens files anew that were removed or replaced by others, with a warning and an event.
@@ -119,12 +124,14 @@ class Recorder {
   Telemetry telemetry_;
   monitor::Metrics metrics_;
   monitor::TensorBoard tensorboard_;
+  monitor::Prometheus prometheus_;
   monitor::Progress progress_;
   StepTimes window_;
   EpochSummary epochs_;
   PredictionComparison comparison_;
   std::int64_t window_steps_ = 0, window_skipped_ = 0;
   bool rows_are_waiting_ = false;  ///< The last write failed: rows wait in memory.
+  bool prometheus_failed_ = false;
   bool reopening_failed_ = false;  ///< The last removed file could not be opened anew.
   double files_seen_at_ = 0;       ///< Time when removed files were looked for.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;

@@ -14,6 +14,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hdf5/hdf5.hpp"
+#include "trireme/monitor/prometheus.hpp"
 
 namespace trireme::train {
 
@@ -66,6 +67,7 @@ HeldRunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment
              checkpoints.string());
     create(deck.run.folder);
     files.check_names(deck.monitor.tensorboard);
+    if (!deck.monitor.prometheus.empty()) monitor::Prometheus::validate(deck.monitor.prometheus);
   });
   checkpoint::wait_for_removed_lease(environment.world(), deck.run.folder, log);
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);

@@ -52,6 +52,7 @@ std::vector<Deck> decks_of_all_kinds() {
                           {"data.augment.mixup", "0.2"},
                           {"data.augment.cutmix", "1"},
                           {"monitor.machine", "h100"},
+                          {"monitor.prometheus", "run.prom"},
                           {"debug.fault", "kill rank 0 step 1"},
                           {"debug.device", "emulated"},
                           {"debug.joined_norms", "true"}}),

@@ -242,6 +242,7 @@ Deck draw(std::mt19937& random) {
     deck.monitor.noise_scale = counted();
   if (up_to(1)) deck.monitor.tensors = counted();
   if (up_to(1)) deck.monitor.machine = "./some \"node\".toml";
+  if (up_to(1)) deck.monitor.prometheus = "a \"b\".prom";
   if (up_to(1)) deck.monitor.trace = monitor::StepRange{1 + up_to(10), 11 + up_to(10)};
   return deck;
 }
@@ -306,6 +307,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.monitor.tensors, deck.monitor.tensors);
     EXPECT_EQ(again.monitor.trace, deck.monitor.trace);
     EXPECT_EQ(again.monitor.machine, deck.monitor.machine);
+    EXPECT_EQ(again.monitor.prometheus, deck.monitor.prometheus);
   }
 }
 
