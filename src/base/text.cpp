@@ -192,6 +192,16 @@ std::string format_flops(double flops) {
   return fmt::format("{:.4g} {}FLOP", flops, prefixes[prefix]);
 }
 
+std::string format_energy(double joules) {
+  constexpr double kilowatt_hour = 3.6e6;
+  if (joules >= 1000 * kilowatt_hour)
+    return fmt::format("{:.3g} MWh", joules / (1000 * kilowatt_hour));
+  if (joules >= kilowatt_hour) return fmt::format("{:.3g} kWh", joules / kilowatt_hour);
+  if (joules >= 1e6) return fmt::format("{:.3g} MJ", joules / 1e6);
+  if (joules >= 1e3) return fmt::format("{:.3g} kJ", joules / 1e3);
+  return fmt::format("{:.3g} J", joules);
+}
+
 std::string format_short_seconds(double seconds) {
   if (seconds >= 100) return format_seconds(seconds);
   return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);

@@ -29,6 +29,9 @@ struct Telemetry::Library {
   };
   static constexpr int gpu_temperature_sensor = 0;  // NVML_TEMPERATURE_GPU
   static constexpr int sm_clock = 1;                // NVML_CLOCK_SM
+  // nvmlClocksThrottleReason: SwPowerCap, HwSlowdown, SwThermalSlowdown, HwThermalSlowdown,
+  // HwPowerBrakeSlowdown.
+  static constexpr unsigned long long throttling = 0x4 | 0x8 | 0x20 | 0x40 | 0x80;
 
   void* file = nullptr;
   Gpu gpu = nullptr;
@@ -45,6 +48,9 @@ struct Telemetry::Library {
   int (*utilization_rates)(Gpu, Utilization*) = nullptr;
   int (*max_clock)(Gpu, int, unsigned*) = nullptr;
   int (*power_limit_milliwatts)(Gpu, unsigned*) = nullptr;
+  int (*energy_millijoules)(Gpu, unsigned long long*) = nullptr;
+  int (*mig_mode)(Gpu, unsigned*, unsigned*) = nullptr;
+  int (*throttle_reasons)(Gpu, unsigned long long*) = nullptr;
 
   Library() = default;
   Library(const Library&) = delete;
@@ -75,6 +81,9 @@ struct Telemetry::Library {
     look_up(utilization_rates, "nvmlDeviceGetUtilizationRates");
     look_up(max_clock, "nvmlDeviceGetMaxClockInfo");
     look_up(power_limit_milliwatts, "nvmlDeviceGetEnforcedPowerLimit");
+    look_up(energy_millijoules, "nvmlDeviceGetTotalEnergyConsumption");
+    look_up(mig_mode, "nvmlDeviceGetMigMode");
+    look_up(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");
     int error = init();
     initialized = error == 0;
     if (initialized) error = handle_by_bus_id(pci_bus_id.c_str(), &gpu);
@@ -129,6 +138,13 @@ DeviceReading Telemetry::read() const {
   if (call(nvml.clock, nvml.gpu, Library::sm_clock, &value)) reading.clock_megahertz = value;
   if (call(nvml.utilization_rates, nvml.gpu, &utilization))
     reading.utilization_percent = utilization.gpu;
+  unsigned mig = 0, pending = 0;
+  unsigned long long millijoules = 0, reasons = 0;
+  const bool is_partitioned = call(nvml.mig_mode, nvml.gpu, &mig, &pending) && mig == 1;
+  if (!is_partitioned && call(nvml.energy_millijoules, nvml.gpu, &millijoules))
+    reading.energy_joules = static_cast<double>(millijoules) / 1000;
+  if (call(nvml.throttle_reasons, nvml.gpu, &reasons))
+    reading.is_throttled = (reasons & Library::throttling) != 0;
   return reading;
 }
 

@@ -118,7 +118,7 @@ class PlainScan {
   /// Reads the text as read_json_members() does. Returns false, with any values, if it fails.
   bool object(const JsonLimits& limits, std::span<const std::string> keys,
               std::vector<nlohmann::ordered_json>& values) {
-    std::array<std::string_view, 64> names;
+    std::array<std::string_view, 96> names;
     const auto max_members = std::min<std::int64_t>(
         {std::ssize(names), limits.members, limits.depth > 1 ? (limits.values - 2) / 2 : 0});
     auto end = names.begin();

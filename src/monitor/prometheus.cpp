@@ -31,6 +31,7 @@ constexpr double seconds_between_writes = 1;
 /// What a row does with a metric.
 enum class Use : std::uint8_t {
   set,     ///< a gauge
+  total,   ///< a counter whose value the row has
   growth,  ///< a counter of the growth between rows: a rollback does not decrease it
   add,     ///< a counter to which the value is added
   count    ///< a counter of rows
@@ -91,6 +92,38 @@ constexpr std::array metrics{
     Metric{"trireme_gpu_power_watts", "Power of rank 0's GPU", "train", "gpu_power_w"},
     Metric{"trireme_gpu_clock_hertz", "Clock of rank 0's GPU", "train", "gpu_clock_mhz", Use::set,
            mega},
+    Metric{"trireme_cpu_utilization_ratio", "Utilization of the cores of a rank", "train",
+           "cpu_util_min", Use::set, percent, "statistic", "\"min\""},
+    Metric{"trireme_cpu_utilization_ratio", "", "train", "cpu_util_mean", Use::set, percent,
+           "statistic", "\"mean\""},
+    Metric{"trireme_cpu_utilization_ratio", "", "train", "cpu_util_max", Use::set, percent,
+           "statistic", "\"max\""},
+    Metric{"trireme_gpus_utilization_ratio", "Utilization of the GPUs", "train", "gpu_util_min",
+           Use::set, percent, "statistic", "\"min\""},
+    Metric{"trireme_gpus_utilization_ratio", "", "train", "gpu_util_mean", Use::set, percent,
+           "statistic", "\"mean\""},
+    Metric{"trireme_gpus_utilization_ratio", "", "train", "gpu_util_max", Use::set, percent,
+           "statistic", "\"max\""},
+    Metric{"trireme_gpus_temperature_celsius", "Temperature of the GPUs", "train", "gpu_temp_c_min",
+           Use::set, 1, "statistic", "\"min\""},
+    Metric{"trireme_gpus_temperature_celsius", "", "train", "gpu_temp_c_mean", Use::set, 1,
+           "statistic", "\"mean\""},
+    Metric{"trireme_gpus_temperature_celsius", "", "train", "gpu_temp_c_max", Use::set, 1,
+           "statistic", "\"max\""},
+    Metric{"trireme_gpus_power_watts", "Power of the GPUs", "train", "gpu_power_w_min", Use::set, 1,
+           "statistic", "\"min\""},
+    Metric{"trireme_gpus_power_watts", "", "train", "gpu_power_w_mean", Use::set, 1, "statistic",
+           "\"mean\""},
+    Metric{"trireme_gpus_power_watts", "", "train", "gpu_power_w_max", Use::set, 1, "statistic",
+           "\"max\""},
+    Metric{"trireme_gpus_clock_hertz", "Clock of the GPUs", "train", "gpu_clock_mhz_min", Use::set,
+           mega, "statistic", "\"min\""},
+    Metric{"trireme_gpus_clock_hertz", "", "train", "gpu_clock_mhz_mean", Use::set, mega,
+           "statistic", "\"mean\""},
+    Metric{"trireme_gpus_clock_hertz", "", "train", "gpu_clock_mhz_max", Use::set, mega,
+           "statistic", "\"max\""},
+    Metric{"trireme_gpus_throttled", "GPUs whose clocks are lowered by power or temperature",
+           "train", "gpus_throttled"},
     Metric{"trireme_evaluation_loss", "Loss of the latest evaluation", "evaluate", "loss", Use::set,
            1, "split", "split"},
     Metric{"trireme_evaluation_top1_ratio", "Right answers of the latest evaluation", "evaluate",
@@ -106,6 +139,10 @@ constexpr std::array metrics{
     Metric{"trireme_checkpoint_size_bytes", "Size of the latest checkpoint", "checkpoint", "bytes"},
     Metric{"trireme_checkpoint_stall_seconds_total", "Time that steps waited for checkpoints",
            "checkpoint", "stall_s", Use::add},
+    Metric{"trireme_gpu_energy_joules_total", "Energy of the GPUs since this start", "account",
+           "gpu_energy_j", Use::total},
+    Metric{"trireme_host_energy_joules_total", "Energy of the hosts since this start", "account",
+           "host_energy_j", Use::total},
     Metric{"trireme_events_total", "Events of this start", "event", "step", Use::count, 1, "event",
            "event"}};
 
@@ -168,7 +205,8 @@ void Prometheus::set(std::size_t metric, const std::string& label, double value)
       break;
     case Use::add: kept += value; break;
     case Use::count: ++kept; break;
-    case Use::set: kept = value;
+    case Use::set:
+    case Use::total: kept = value;
   }
 }
 

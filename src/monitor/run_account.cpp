@@ -60,6 +60,12 @@ std::int64_t step_of(const MetricsReader& row) {
   return static_cast<std::int64_t>(number(row, "step").value_or(0));
 }
 
+/// Null if no start knows it.
+nlohmann::ordered_json energy_json(const Account::Energy& energy) {
+  if (energy.starts == 0) return nullptr;
+  return {{"joules", energy.joules}, {"starts", energy.starts}};
+}
+
 double part_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 }  // namespace
@@ -102,10 +108,25 @@ double Account::runtime_goodput() const {
 }
 
 std::vector<std::string> AccountReader::keys() {
-  std::vector<std::string> keys{
-      "kind",      "event",       "step",           "step_s",       "mfu",
-      "elapsed_s", "ended",       "launched",       "job",          "job_submitted",
-      "nodes",     "job_started", "previous_start", "previous_end", "elapsed_at_launch"};
+  std::vector<std::string> keys{"kind",
+                                "event",
+                                "step",
+                                "step_s",
+                                "mfu",
+                                "elapsed_s",
+                                "ended",
+                                "launched",
+                                "job",
+                                "job_submitted",
+                                "nodes",
+                                "job_started",
+                                "previous_start",
+                                "previous_end",
+                                "elapsed_at_launch",
+                                "gpu_energy_j",
+                                "host_energy_j",
+                                "host_energy_source",
+                                "host_energy_scope"};
   for (const PartNames& names : part_names) keys.emplace_back(names.key);
   return keys;
 }
@@ -149,6 +170,13 @@ void AccountReader::add_account(const MetricsReader& row) {
   const double elapsed = row.number("elapsed_at_launch").value_or(0);
   start_->elapsed_at_launch = std::clamp(elapsed, -largest, largest);
   start_->ended = row["ended"] == true;
+  start_->gpu_joules = number(row, "gpu_energy_j");
+  start_->host_joules = number(row, "host_energy_j");
+  const auto text = [&](const char* key) {
+    return row[key].is_string() ? printable(row[key].get<std::string>(), 20) : "";
+  };
+  account_.host_energy_source = text("host_energy_source");
+  account_.host_energy_scope = text("host_energy_scope");
 }
 
 void AccountReader::begin_start(const MetricsReader& row, double launched) {
@@ -217,6 +245,12 @@ void AccountReader::close(const Start& start, std::optional<ExitTimes> exit, Acc
   account.repeated_steps += start.repeated_steps;
   account.steps += start.steps - start.repeated_steps;
   // 3. Add the rest.
+  const auto add = [](Account::Energy& energy, const std::optional<double>& joules) {
+    energy.joules += joules.value_or(0);
+    energy.starts += joules ? 1 : 0;
+  };
+  add(account.gpu_energy, start.gpu_joules);
+  add(account.host_energy, start.host_joules);
   for (std::size_t part = 0; part < start_parts; ++part) account.parts[part] += seconds[part];
   account.job += start.job_seconds;
   account.node_seconds +=
@@ -247,7 +281,11 @@ nlohmann::ordered_json to_json(const Account& account) {
           {"parts", std::move(parts)},
           {"scheduling_goodput", account.scheduling_goodput()},
           {"runtime_goodput", account.runtime_goodput()},
-          {"program_goodput", account.mfu ? Json(*account.mfu) : Json()}};
+          {"program_goodput", account.mfu ? Json(*account.mfu) : Json()},
+          {"gpu_energy", energy_json(account.gpu_energy)},
+          {"host_energy", energy_json(account.host_energy)},
+          {"host_energy_source", account.host_energy_source},
+          {"host_energy_scope", account.host_energy_scope}};
 }
 
 }  // namespace trireme::monitor

@@ -88,6 +88,34 @@ int color_of(std::string_view key) {
   return found == keys.end() ? 2 * colors - 4 : static_cast<int>(found - keys.begin());
 }
 
+/// Returns "GPUs 12 kWh, 0.31 J a sample": the energy of the starts that know it.
+std::string energy_of(const RunRecord& run) {
+  const monitor::Account& account = *run.account;
+  const double samples =
+      run.history.train.buckets() == 0
+          ? 0
+          : run.history.train.last_place()[static_cast<std::size_t>(Axis::samples)];
+  const auto tokens = latest_of(run, "tokens_per_s"), rate = latest_of(run, "samples_per_s");
+  std::string text;
+  const auto add = [&](const monitor::Account::Energy& energy, const std::string& what) {
+    if (energy.starts == 0) return;
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", what, format_energy(energy.joules));
+    if (energy.starts < account.starts)
+      text += fmt::format(" in {} of {} starts", energy.starts, account.starts);
+    else if (samples > 0)
+      text += fmt::format(", {} a sample", format_energy(energy.joules / samples));
+    if (energy.starts == account.starts && samples > 0 && tokens && rate)
+      text += fmt::format(", {} a token", format_energy(energy.joules / samples * *rate / *tokens));
+  };
+  add(account.gpu_energy, "GPUs");
+  add(account.host_energy,
+      fmt::format("hosts ({}, {})", account.host_energy_source, account.host_energy_scope));
+  if (text.empty()) return "";
+  if (run.predicted && run.predicted->joules)
+    text += fmt::format("; predicted for whole nodes {}", format_energy(*run.predicted->joules));
+  return paragraph("Energy: " + text + ".");
+}
+
 std::string account_of(const RunRecord& run) {
   if (!run.account) return "";
   const monitor::Account& account = *run.account;
@@ -110,7 +138,7 @@ std::string account_of(const RunRecord& run) {
   return bar(fmt::format("{} in {}", format_seconds(account.wall()),
                          counted(account.starts, "start", "starts")),
              parts) +
-         paragraph(text + ".");
+         paragraph(text + ".") + energy_of(run);
 }
 
 std::string classes_of(const ConfusionMatrix& matrix, std::size_t max_rows) {

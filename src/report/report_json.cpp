@@ -97,7 +97,8 @@ Json predicted_json(const PredictedRun& predicted) {
           {"backward_s", optional_json(predicted.backward)},
           {"optimizer_s", optional_json(predicted.update)},
           {"memory_bytes", optional_json(predicted.memory_bytes)},
-          {"seconds", optional_json(predicted.seconds)}};
+          {"seconds", optional_json(predicted.seconds)},
+          {"joules", optional_json(predicted.joules)}};
 }
 
 Json events_json(const History& history) {

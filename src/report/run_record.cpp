@@ -117,7 +117,8 @@ PredictedRun prediction_of(const Json& plan) {
           .backward = number_of(step, "backward_s"),
           .update = number_of(step, "update_s"),
           .memory_bytes = number_of(member(plan, "memory"), "bytes"),
-          .seconds = number_of(member(plan, "run"), "seconds")};
+          .seconds = number_of(member(plan, "run"), "seconds"),
+          .joules = number_of(member(plan, "run"), "energy_joules")};
 }
 
 /// Reads one run folder.

@@ -146,11 +146,11 @@ TEST(RankReports, TheLargestMemoryIsThatOfAnyRank) {
   const int ranks = world().size(), mine = world().rank();
   // The first rank has the most of the host, the last one of its device; the others know no device.
   reports.post({.device_bytes = mine == ranks - 1 ? 70 : -1, .host_bytes = 100 - mine});
-  const MemoryInUse largest = largest_memory(reports.wait());
+  const MemoryInUse largest = figures_of(reports.wait()).memory;
   EXPECT_EQ(largest.device_bytes, 70);
   EXPECT_EQ(largest.host_bytes, 100);
   reports.post({.host_bytes = 100 + mine});
-  const MemoryInUse without_device = largest_memory(reports.wait());
+  const MemoryInUse without_device = figures_of(reports.wait()).memory;
   EXPECT_FALSE(without_device.device_bytes);
   EXPECT_EQ(without_device.host_bytes, 99 + ranks);
   engine.quiesce();

@@ -61,6 +61,9 @@ std::string format_bytes(std::integral auto bytes) {
 /// Returns "12.3 GFLOP", with prefixes from K to E.
 std::string format_flops(double flops);
 
+/// Returns "512 J", "1.23 MJ" or, from 1 kWh on, "12.3 kWh" and "1.23 MWh".
+std::string format_energy(double joules);
+
 /// Returns "12.3 ms" or "1.23 s", and from 100 s on the form of format_seconds().
 std::string format_short_seconds(double seconds);
 

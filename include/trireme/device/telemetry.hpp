@@ -15,6 +15,11 @@ struct DeviceReading {
   std::optional<double> temperature_celsius;
   std::optional<double> clock_megahertz;      ///< clock of the streaming multiprocessors
   std::optional<double> utilization_percent;  ///< share of time with a kernel running
+  /// Since the driver was loaded. Absent for a partition of a GPU (MIG): the counter is that of the
+  /// whole GPU.
+  std::optional<double> energy_joules;
+  /// Whether power or temperature keep the clocks below those that were asked for.
+  std::optional<bool> is_throttled;
 };
 
 /// Limits of a GPU that an administrator may lower. Values that the GPU does not report are absent.

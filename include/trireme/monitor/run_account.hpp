@@ -50,6 +50,13 @@ struct Account {
   double node_seconds = 0;
   std::int64_t steps = 0, repeated_steps = 0;
   std::optional<double> mfu;  ///< mean over the steps
+  /// The energy of the starts that know it.
+  struct Energy {
+    double joules = 0;
+    std::int64_t starts = 0;
+  };
+  Energy gpu_energy, host_energy;
+  std::string host_energy_source, host_energy_scope;  ///< of the latest start, as in its rows
 
   /// A part of the time.
   struct Part {
@@ -96,6 +103,7 @@ class AccountReader {
     /// `elapsed_s` when its process began, and of its latest row.
     double elapsed_at_launch = 0, last_elapsed = 0;
     bool ended = false;                          ///< It has written its last row.
+    std::optional<double> gpu_joules = {}, host_joules = {};
     std::int64_t steps = 0, repeated_steps = 0;  ///< all of them, and those made before
   };
   void add_account(const MetricsReader& row);

@@ -28,6 +28,7 @@ struct PredictedRun {
   std::optional<double> step, forward, backward, update;  ///< seconds
   std::optional<double> memory_bytes;                     ///< of the fullest rank
   std::optional<double> seconds;                          ///< of all steps of the run
+  std::optional<double> joules;                           ///< of its nodes in this time
 };
 
 /// All that a report shows of a run.

@@ -39,7 +39,19 @@ std::string account_text(const Json& account) {
                       100 * account["runtime_goodput"].get<double>());
   if (account["program_goodput"].is_number())
     text += fmt::format(", program {:.1f} %", 100 * account["program_goodput"].get<double>());
-  return text + "\n";
+  text += "\n";
+  const auto add_energy = [&](const char* key, const std::string& what) {
+    if (account.value(key, Json()).is_null()) return;
+    const Json& energy = account[key];
+    text += fmt::format("  energy: {} {}, in {} of {}\n", what,
+                        format_energy(energy["joules"].get<double>()),
+                        energy["starts"].get<std::int64_t>(),
+                        counted(account["starts"].get<std::int64_t>(), "start", "starts"));
+  };
+  add_energy("gpu_energy", "GPUs");
+  add_energy("host_energy", fmt::format("hosts ({}, {})", account.value("host_energy_source", ""),
+                                        account.value("host_energy_scope", "")));
+  return text;
 }
 
 }  // namespace trireme::app

@@ -170,9 +170,11 @@ void Recorder::compare_prediction() {
   for (const std::string& line : comparison_.lines()) log_.info("{}", line);
 }
 
-void Recorder::set_memory_in_use(const MemoryInUse& memory) {
+void Recorder::set_rank_figures(const RankFigures& figures, const std::vector<std::string>& hosts) {
   if (!options_.is_recorder) return;
-  memory_ = memory;
+  figures_ = figures;
+  if (hosts_.empty()) hosts_ = hosts;
+  const MemoryInUse& memory = figures.memory;
   const auto has_grown = [](std::int64_t now, std::int64_t logged) {
     constexpr double logged_growth = 1.1;
     return static_cast<double>(now) > logged_growth * static_cast<double>(logged);
@@ -185,6 +187,29 @@ void Recorder::set_memory_in_use(const MemoryInUse& memory) {
   log_.info("memory in use, largest rank: {}host {}; planned {}",
             memory.device_bytes ? "device " + format_bytes(*memory.device_bytes) + ", " : "",
             format_bytes(memory.host_bytes), format_bytes(options_.memory_bytes));
+}
+
+void Recorder::add_rank_figures(monitor::MetricsRow& row) const {
+  if (!figures_) return;
+  const auto host = [&](int rank) { return hosts_[static_cast<std::size_t>(rank)]; };
+  const auto add = [&](const std::string& name, const Spread& spread, bool names_min) {
+    if (spread.count == 0) return;
+    row.add(name + "_min", spread.min)
+        .add(name + "_mean", spread.mean)
+        .add(name + "_max", spread.max)
+        .add(name + (names_min ? "_min_host" : "_max_host"),
+             host(names_min ? spread.rank_of_min : spread.rank_of_max));
+  };
+  add("cpu_util", figures_->cpu_percent, true);
+  add("gpu_util", figures_->gpu_percent, true);
+  add("gpu_temp_c", figures_->gpu_celsius, false);
+  add("gpu_power_w", figures_->gpu_watts, false);
+  add("gpu_clock_mhz", figures_->gpu_megahertz, true);
+  if (const Spread& throttled = figures_->throttled; throttled.count > 0) {
+    row.add("gpus_throttled",
+            static_cast<std::int64_t>(std::lround(throttled.mean * throttled.count)));
+    if (throttled.max > 0) row.add("gpus_throttled_host", host(throttled.rank_of_max));
+  }
 }
 
 void Recorder::train_row(const RunState& state, const StepResult& result,
@@ -216,9 +241,10 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   row.add("comm_exposed_s", window_.comm_exposed / steps)
       .add("optimizer_s", window_.optimizer / steps);
   row.add("memory_bytes", options_.memory_bytes);
-  if (memory_) {
-    if (memory_->device_bytes) row.add("memory_device_bytes", *memory_->device_bytes);
-    row.add("memory_host_bytes", memory_->host_bytes);
+  if (figures_) {
+    const MemoryInUse& memory = figures_->memory;
+    if (memory.device_bytes) row.add("memory_device_bytes", *memory.device_bytes);
+    row.add("memory_host_bytes", memory.host_bytes);
   }
   row.add("skipped", window_skipped_);
   row.add("top1", window_top1_ / steps);
@@ -232,6 +258,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   if (sensors.temperature_celsius) row.add("gpu_temp_c", *sensors.temperature_celsius);
   if (sensors.power_watts) row.add("gpu_power_w", *sensors.power_watts);
   if (sensors.clock_megahertz) row.add("gpu_clock_mhz", *sensors.clock_megahertz);
+  add_rank_figures(row);
   write(row, state);
   if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
   write_scalar("train/loss", state, result.loss);
@@ -355,6 +382,17 @@ void Recorder::account(const RunState& state, bool ended) {
     row.add("previous_start", start.previous->start).add("previous_end", start.previous->end);
   row.add("nodes", start.nodes).add("elapsed_at_launch", start.elapsed_at_launch);
   if (start.time_limit) row.add("time_limit", *start.time_limit);
+  if (figures_) {
+    const Spread &gpus = figures_->gpu_joules, &nodes = figures_->host_joules;
+    if (gpus.count > 0)
+      row.add("gpu_energy_j", gpus.mean * gpus.count)
+          .add("gpu_energy_gpus", static_cast<std::int64_t>(gpus.count));
+    if (nodes.count > 0)
+      row.add("host_energy_j", nodes.mean * nodes.count)
+          .add("host_energy_hosts", static_cast<std::int64_t>(nodes.count))
+          .add("host_energy_source", to_string(figures_->host_source))
+          .add("host_energy_scope", start.has_whole_nodes ? "exclusive" : "shared");
+  }
   const monitor::StartSeconds seconds = options_.account->seconds();
   for (std::size_t part = 0; part < seconds.size(); ++part)
     row.add(monitor::key_of(static_cast<monitor::StartPart>(part)), seconds[part]);

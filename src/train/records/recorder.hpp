@@ -28,11 +28,12 @@ namespace trireme::train {
 
 /// Facts for the account of a start. Times are in seconds since 1970-01-01 UTC.
 struct StartFacts {
-  std::string job;  ///< of the batch system, "slurm 4711"; empty outside of a job
+  std::string job = {};  ///< of the batch system, "slurm 4711"; empty outside of a job
   JobStart job_start = {};
   std::optional<monitor::ExitTimes> previous = {};  ///< of the start before
   std::int64_t nodes = 1;
   std::optional<double> time_limit = {};  ///< when this start must have ended
+  bool has_whole_nodes = false;           ///< The batch system gave all cores of the hosts.
   /// `elapsed_s` of the rows at the time when the process began.
   double elapsed_at_launch = 0;
 };
@@ -73,9 +74,9 @@ class Recorder {
   /// Writes a row of kind train for the latest step, with means over the window. Starts a new
   /// window.
   void train_row(const RunState& state, const StepResult& result, const optim::StepRates& rates);
-  /// Sets the memory in use that the next rows of kind train have. Logs it once, and again whenever
-  /// it has grown by a tenth.
-  void set_memory_in_use(const MemoryInUse& memory);
+  /// Sets the figures of all ranks that the next rows of kind train have. Logs the memory in use
+  /// once, and again whenever it has grown by a tenth. `hosts`: of all ranks.
+  void set_rank_figures(const RankFigures& figures, const std::vector<std::string>& hosts);
   /// Writes a row of kind noise and a log line. `small_batch`: the samples of a micro-batch.
   void noise_scale(const RunState& state, const NoiseScale& noise, std::int64_t small_batch);
   /// Writes a row of kind tensors for each of the records.
@@ -135,7 +136,10 @@ class Recorder {
   bool reopening_failed_ = false;  ///< The last removed file could not be opened anew.
   double files_seen_at_ = 0;       ///< Time when removed files were looked for.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;
-  std::optional<MemoryInUse> memory_;
+  void add_rank_figures(monitor::MetricsRow& row) const;
+
+  std::optional<RankFigures> figures_;
+  std::vector<std::string> hosts_;
   MemoryInUse logged_memory_;
 };
 

@@ -4,14 +4,18 @@
 // once per start by RunClock on world rank 0.
 #include "trireme/train/run/job_time.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <sstream>
 
+#include <unistd.h>
+
 #include "trireme/base/batch_job.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::train {
 namespace {
@@ -113,6 +117,15 @@ std::optional<JobTime> query_job_time() {
     if (const std::optional<double> left = seconds_left(job)) return JobTime{*left, job.title()};
   }
   return std::nullopt;
+}
+
+bool has_whole_node(const std::vector<BatchJob>& jobs) {
+  const bool is_slurm = std::any_of(jobs.begin(), jobs.end(), [](const BatchJob& job) {
+    return job.system == BatchJob::System::slurm;
+  });
+  const char* const cores = std::getenv("SLURM_CPUS_ON_NODE");
+  return is_slurm && cores != nullptr &&
+         parse_integer(cores) == std::int64_t{sysconf(_SC_NPROCESSORS_ONLN)};
 }
 
 }  // namespace trireme::train

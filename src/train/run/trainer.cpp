@@ -314,7 +314,8 @@ class RowSequence {
             .job_start = query_job_start(jobs),
             .previous = parts.folder.previous_end.times,
             .nodes = std::ssize(nodes),
-            .time_limit = left ? std::optional(wall_seconds() + *left) : std::nullopt};
+            .time_limit = left ? std::optional(wall_seconds() + *left) : std::nullopt,
+            .has_whole_nodes = has_whole_node(jobs)};
   }
 
   /// Trains the row of the step after step_. Returns the exit code, or nothing if the run goes on
@@ -370,7 +371,9 @@ class RowSequence {
     if (!previous_row_) report_restart(run, restored, *recorder, log);
     report_row(run, restored.state, *recorder, log);
     // 3. Train.
-    RunSupervisor supervisor(run, restored.state, hosts_, watchdog, faults_, *recorder, log);
+    if (!sensors_) sensors_ = make_sensors(world, run.device);
+    RunSupervisor supervisor(run, restored.state, hosts_, *sensors_, watchdog, faults_, *recorder,
+                             log);
     TrainingLoop loop({run, folder.lease, clock, *recorder, supervisor, trace_, log}, restored,
                       previous_row_
                           ? previous_row_->progress
@@ -378,6 +381,7 @@ class RowSequence {
     try {
       const std::optional<ExitCode> code = loop.train();
       // 4. Wait for communication, flush the metrics, write exit.json.
+      supervisor.end_run(loop.state());
       end_communication(run.engine, code ? "end" : "row", log);
       watchdog.wait_if_lost();
       exit_recorder.set_step(loop.state().step);
@@ -406,6 +410,19 @@ class RowSequence {
     }
   }
 
+  /// Makes the sensors of this rank. Collective.
+  std::unique_ptr<RankSensors> make_sensors(const comm::Communicator& world, Device device) const {
+    std::string identity;
+    comm::together(world, [&] { identity = identity_of(device); });
+    const std::vector<std::string> devices = world.all_gather(identity);
+    const auto is_first = [&](const std::vector<std::string>& owners) {
+      const auto rank = static_cast<std::size_t>(world.rank());
+      return std::find(owners.begin(), owners.end(), owners[rank]) ==
+             owners.begin() + static_cast<std::ptrdiff_t>(rank);
+    };
+    return std::make_unique<RankSensors>(device, is_first(devices), is_first(hosts_));
+  }
+
   /// The state in which a row ends and the next one begins.
   struct EndedRow {
     RunState state;
@@ -417,6 +434,7 @@ class RowSequence {
   std::vector<std::string> hosts_;
   FaultInjector faults_;
   StartFacts facts_;
+  std::unique_ptr<RankSensors> sensors_;
   monitor::Trace trace_;
   std::int64_t step_ = 0;  ///< The steps that are done before the row to be trained.
   std::optional<EndedRow> previous_row_;

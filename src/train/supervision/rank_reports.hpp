@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "rank_sensors.hpp"
 #include "trireme/comm/engine/engine.hpp"
 
 namespace trireme::train {
@@ -16,6 +17,7 @@ struct RankReport {
   double busy_seconds = -1, step_seconds = -1;
   std::int64_t device_bytes = -1;  ///< As memory_in_use() of its device; -1: unknown.
   std::int64_t host_bytes = 0;     ///< As resident_bytes().
+  SensorValues sensors = {};
 };
 
 /// The memory that the rank with the most of it uses.
@@ -23,7 +25,23 @@ struct MemoryInUse {
   std::optional<std::int64_t> device_bytes;  ///< None: no rank knows it, as on the CPU.
   std::int64_t host_bytes = 0;
 };
-MemoryInUse largest_memory(std::span<const RankReport> reports);
+
+/// The values of a sensor over the ranks that know it.
+struct Spread {
+  double min = 0, mean = 0, max = 0;
+  int rank_of_min = 0, rank_of_max = 0;
+  int count = 0;  ///< of ranks; 0: no rank knows it
+};
+
+/// The figures of all ranks for a row of metrics.
+struct RankFigures {
+  MemoryInUse memory = {};
+  Spread cpu_percent = {}, gpu_percent = {}, gpu_celsius = {}, gpu_watts = {}, gpu_megahertz = {};
+  Spread throttled = {};                     ///< 1 for a GPU whose clocks are lowered, else 0
+  Spread gpu_joules = {}, host_joules = {};  ///< one value for each GPU, or host
+  HostEnergy::Source host_source = HostEnergy::Source::none;
+};
+RankFigures figures_of(std::span<const RankReport> reports);
 
 /// Gathers the reports of all ranks while training goes on. Reports grow with the ranks, so they
 /// are not part of the status exchange: they are posted in the step before a metrics row and read

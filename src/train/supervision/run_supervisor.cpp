@@ -15,10 +15,11 @@
 namespace trireme::train {
 
 RunSupervisor::RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
-                             Watchdog& watchdog, FaultInjector& faults, Recorder& recorder,
-                             Log& log)
+                             RankSensors& sensors, Watchdog& watchdog, FaultInjector& faults,
+                             Recorder& recorder, Log& log)
     : run_(run),
       hosts_(hosts),
+      sensors_(sensors),
       watchdog_(watchdog),
       recorder_(recorder),
       log_(log),
@@ -57,7 +58,8 @@ void RunSupervisor::end_step(RunState& state, const StepResult& result, bool row
   busy_.add(result.busy_seconds, result.times.total);
   if (!row_follows) return;
   RankReport report{.device_bytes = memory_in_use(run_.device).value_or(-1),
-                    .host_bytes = resident_bytes()};
+                    .host_bytes = resident_bytes(),
+                    .sensors = sensors_.latest()};
   if (busy_.steps() > 1) {
     report.busy_seconds = busy_.busy_seconds();
     report.step_seconds = busy_.step_seconds();
@@ -66,9 +68,18 @@ void RunSupervisor::end_step(RunState& state, const StepResult& result, bool row
   reports_.post(report);
 }
 
+void RunSupervisor::end_run(const RunState& state) {
+  if (reports_.are_under_way()) read_reports(state);
+  sensors_.read();
+  reports_.post({.device_bytes = memory_in_use(run_.device).value_or(-1),
+                 .host_bytes = resident_bytes(),
+                 .sensors = sensors_.latest()});
+  recorder_.set_rank_figures(figures_of(reports_.wait()), hosts_);
+}
+
 void RunSupervisor::read_reports(const RunState& state) {
   const std::span<const RankReport> reports = reports_.wait();
-  recorder_.set_memory_in_use(largest_memory(reports));
+  recorder_.set_rank_figures(figures_of(reports), hosts_);
   if (reports[0].busy_seconds >= 0) report_slow_ranks(state, reports);
 }
 

@@ -30,7 +30,8 @@ class RunSupervisor {
  public:
   /// `hosts` holds the host name of each world rank. All arguments outlive this object.
   RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
-                Watchdog& watchdog, FaultInjector& faults, Recorder& recorder, Log& log);
+                RankSensors& sensors, Watchdog& watchdog, FaultInjector& faults, Recorder& recorder,
+                Log& log);
 
   /// Notes that `step` begins. Does not return once a lost rank was found.
   void begin_step(std::int64_t step);
@@ -38,10 +39,12 @@ class RunSupervisor {
   void publish(const std::function<void()>& body) { watchdog_.publish(body); }
   /// Records the health of a finished step. `state` is the state after it; its `health` is updated.
   ///
-  /// `row_follows`: a metrics row is due after the next step. Then the busy seconds and the memory
-  /// of all ranks are gathered. The next call looks for slow ranks and passes the largest memory to
-  /// the recorder. Collective over the world.
+  /// `row_follows`: a metrics row is due after the next step. Then the busy seconds, memory and
+  /// sensors of all ranks are gathered. The next call looks for slow ranks and passes the figures
+  /// to the recorder. Collective over the world.
   void end_step(RunState& state, const StepResult& result, bool row_follows);
+  /// Gathers the figures of all ranks for the last account of the run. Collective over the world.
+  void end_run(const RunState& state);
   Health& health() { return health_; }
 
   /// Returns whether health.compare_replicas asks for a comparison at the end of this step.
@@ -63,6 +66,7 @@ class RunSupervisor {
 
   Run& run_;
   const std::vector<std::string>& hosts_;
+  RankSensors& sensors_;
   Watchdog& watchdog_;
   Recorder& recorder_;
   Log& log_;

@@ -9,6 +9,14 @@
 namespace trireme {
 namespace {
 
+TEST(Text, EnergyHasTheUnitOfItsSize) {
+  EXPECT_EQ(format_energy(0.0123), "0.0123 J");
+  EXPECT_EQ(format_energy(512), "512 J");
+  EXPECT_EQ(format_energy(12345), "12.3 kJ");
+  EXPECT_EQ(format_energy(3.6e6), "1 kWh");
+  EXPECT_EQ(format_energy(4.5e9), "1.25 MWh");
+}
+
 TEST(Text, EditDistanceCountsEditsAndSwaps) {
   EXPECT_EQ(edit_distance("", ""), 0);
   EXPECT_EQ(edit_distance("abc", ""), 3);

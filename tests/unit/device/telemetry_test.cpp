@@ -18,7 +18,7 @@ const std::string library = NVML_STAND_IN;
 
 bool is_empty(const DeviceReading& reading) {
   return !reading.power_watts && !reading.temperature_celsius && !reading.clock_megahertz &&
-         !reading.utilization_percent;
+         !reading.utilization_percent && !reading.energy_joules && !reading.is_throttled;
 }
 
 TEST(Telemetry, ReadsTheValuesOfTheLibrary) {
@@ -30,8 +30,17 @@ TEST(Telemetry, ReadsTheValuesOfTheLibrary) {
   EXPECT_EQ(reading.temperature_celsius, 61.0);
   EXPECT_EQ(reading.clock_megahertz, 1755.0);
   EXPECT_EQ(reading.utilization_percent, 97.0);
+  EXPECT_EQ(reading.energy_joules, 1234.5);
+  EXPECT_EQ(reading.is_throttled, true);
   EXPECT_EQ(telemetry.limits().max_clock_megahertz, 1980.0);
   EXPECT_EQ(telemetry.limits().power_limit_watts, 650.5);
+}
+
+TEST(Telemetry, APartitionOfAGpuHasNoEnergy) {
+  const DeviceReading reading = Telemetry("0000:9B:00.0", library).read();
+  EXPECT_EQ(reading.power_watts, 412.345);
+  EXPECT_FALSE(reading.energy_joules);
+  EXPECT_EQ(reading.is_throttled, false);  // It is idle.
 }
 
 TEST(Telemetry, LeavesOutTheValuesThatAGpuLacks) {

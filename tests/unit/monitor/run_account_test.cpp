@@ -68,6 +68,23 @@ TEST_F(RunAccount, IsNoneWithoutItsRows) {
   EXPECT_FALSE(read());
 }
 
+TEST_F(RunAccount, EnergyIsThatOfTheStartsThatKnowIt) {
+  account(1000, 0, 1, false, {{"gpu_energy_j", 10}});
+  account(1000, 5, 2, true,
+          {{"gpu_energy_j", 30},
+           {"host_energy_j", 100},
+           {"host_energy_source", "rapl"},
+           {"host_energy_scope", "shared"}});
+  account(2000, 5, 1, true, {{"gpu_energy_j", 5}});
+  const auto found = read();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->gpu_energy.joules, 35);
+  EXPECT_EQ(found->gpu_energy.starts, 2);
+  EXPECT_EQ(found->host_energy.joules, 100);
+  EXPECT_EQ(found->host_energy.starts, 1);
+  EXPECT_EQ(to_json(*found)["gpu_energy"]["joules"], 35);
+}
+
 TEST_F(RunAccount, OneStartIsTheSumOfItsParts) {
   event("start", 0);
   account(1000, 0, 0, false);

@@ -92,10 +92,10 @@ TEST(Recorder, MemoryInUseIsThatOfTheNewestReport) {
   RunState state;
   recorder.train_row(state, {}, {});
   for (const std::int64_t host : {1000, 1099, 1200, 900}) {
-    recorder.set_memory_in_use({.device_bytes = {}, .host_bytes = host});
+    recorder.set_rank_figures({.memory = {.device_bytes = {}, .host_bytes = host}}, {"a"});
     recorder.train_row(state, {}, {});
   }
-  recorder.set_memory_in_use({.device_bytes = 5 << 20, .host_bytes = 900});
+  recorder.set_rank_figures({.memory = {.device_bytes = 5 << 20, .host_bytes = 900}}, {"a"});
   recorder.train_row(state, {}, {});
   log.flush();
   const std::vector<nlohmann::json> rows = rows_of(folder / "metrics.jsonl", "train");
@@ -110,6 +110,57 @@ TEST(Recorder, MemoryInUseIsThatOfTheNewestReport) {
   const std::vector<std::string> lines = memory_lines(folder / "log.txt");
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_THAT(lines[2], HasSubstr("device 5.0 MiB, host 900 bytes; planned 1.0 MiB"));
+}
+
+TEST(Recorder, RowsHaveTheSpreadOfSensorsAndTheHostOfAnExtreme) {
+  const test::ScratchFolder folder;
+  Log log;
+  Recorder recorder({.run_folder = folder.path(), .device = {}}, log);
+  std::vector<RankReport> reports(3);
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    reports[rank].sensors = {.cpu_percent = 50.0 + 10 * static_cast<double>(rank)};
+  reports[1].sensors.gpu_celsius = 70;
+  reports[2].sensors.gpu_celsius = 80;
+  reports[2].sensors.gpu_throttled = 1;
+  recorder.set_rank_figures(figures_of(reports), {"a", "b", "c"});
+  recorder.train_row({}, {}, {});
+  const nlohmann::json row = rows_of(folder / "metrics.jsonl", "train").front();
+  EXPECT_EQ(row["cpu_util_min"], 50);
+  EXPECT_EQ(row["cpu_util_mean"], 60);
+  EXPECT_EQ(row["cpu_util_max"], 70);
+  EXPECT_EQ(row["cpu_util_min_host"], "a");
+  EXPECT_EQ(row["gpu_temp_c_mean"], 75);  // of the ranks that know it
+  EXPECT_EQ(row["gpu_temp_c_max_host"], "c");
+  EXPECT_EQ(row["gpus_throttled"], 1);
+  EXPECT_EQ(row["gpus_throttled_host"], "c");
+  EXPECT_FALSE(row.contains("gpu_power_w_max"));
+}
+
+TEST(Recorder, AccountsHaveTheEnergyOfTheDevicesThatKnowIt) {
+  const test::ScratchFolder folder;
+  Log log;
+  const TimeAccount account;
+  Recorder recorder({.run_folder = folder.path(),
+                     .device = {},
+                     .account = &account,
+                     .start = {.has_whole_nodes = true}},
+                    log);
+  recorder.account({}, false);
+  std::vector<RankReport> reports(4);
+  reports[0].sensors.host_joules = 100;
+  reports[0].sensors.host_source = HostEnergy::Source::rapl;
+  reports[0].sensors.gpu_joules = 5;
+  reports[2].sensors.gpu_joules = 7;
+  recorder.set_rank_figures(figures_of(reports), {"a", "a", "a", "a"});
+  recorder.account({}, true);
+  const auto rows = rows_of(folder / "metrics.jsonl", "account");
+  EXPECT_FALSE(rows[0].contains("host_energy_j") || rows[0].contains("gpu_energy_j"));
+  EXPECT_EQ(rows[1]["gpu_energy_j"], 12);
+  EXPECT_EQ(rows[1]["gpu_energy_gpus"], 2);
+  EXPECT_EQ(rows[1]["host_energy_j"], 100);
+  EXPECT_EQ(rows[1]["host_energy_hosts"], 1);
+  EXPECT_EQ(rows[1]["host_energy_source"], "rapl");
+  EXPECT_EQ(rows[1]["host_energy_scope"], "exclusive");
 }
 
 TEST(Recorder, UnknownRatiosAreNullAndMissingOnesAreAbsent) {

@@ -36,4 +36,8 @@ JobStart query_job_start(const std::vector<BatchJob>& jobs);
 /// seconds. Returns nothing for other text (UNLIMITED).
 std::optional<double> parse_clock(const std::string& text);
 
+/// Returns whether the batch system has given the job all cores of this host, by
+/// SLURM_CPUS_ON_NODE; false if it does not say so.
+bool has_whole_node(const std::vector<BatchJob>& jobs);
+
 }  // namespace trireme::train
