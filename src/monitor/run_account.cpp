@@ -126,7 +126,8 @@ std::vector<std::string> AccountReader::keys() {
                                 "gpu_energy_j",
                                 "host_energy_j",
                                 "host_energy_source",
-                                "host_energy_scope"};
+                                "host_energy_scope",
+                                "previous_job_energy_j"};
   for (const PartNames& names : part_names) keys.emplace_back(names.key);
   return keys;
 }
@@ -184,6 +185,10 @@ void AccountReader::begin_start(const MetricsReader& row, double launched) {
   if (start_) {
     const auto start = number(row, "previous_start"), end = number(row, "previous_end");
     close(*start_, start && end ? std::optional(ExitTimes{*start, *end}) : std::nullopt, account_);
+  }
+  if (const auto joules = number(row, "previous_job_energy_j")) {
+    account_.slurm_energy.joules += *joules;
+    ++account_.slurm_energy.starts;
   }
   // 2. The job. A job that is queued again keeps its number, but starts at another time.
   const std::string job = row["job"].is_string() ? row["job"].get<std::string>() : "";
@@ -284,6 +289,7 @@ nlohmann::ordered_json to_json(const Account& account) {
           {"program_goodput", account.mfu ? Json(*account.mfu) : Json()},
           {"gpu_energy", energy_json(account.gpu_energy)},
           {"host_energy", energy_json(account.host_energy)},
+          {"slurm_energy", energy_json(account.slurm_energy)},
           {"host_energy_source", account.host_energy_source},
           {"host_energy_scope", account.host_energy_scope}};
 }

@@ -120,6 +120,38 @@ class Account(harness.Case):
         self.assertEqual(parts["stopped_s"], 0)
         self.assertAlmostEqual(parts["job_s"], 1, delta=1)
 
+    def test_slurm_says_what_the_jobs_before_took(self):
+        with open(self.path("sacct"), "w") as file:
+            file.write(
+                "#!/bin/sh\n"
+                'case "$*" in *"-j 17"*) printf "17|9\\n17.batch|9\\n17.0|3600000\\n";;\n'
+                '*"-j 18"*) printf "18.0|1800000\\n";; esac\n'
+            )
+        os.chmod(self.path("sacct"), 0o755)
+        path = self.folder + os.pathsep + os.environ["PATH"]
+        later = str(int(time.time()) + 900)
+        for job, stop in (("17", 10), ("17", 20), ("18", 30), ("19", 40)):
+            slurm = {"SLURM_JOB_ID": job, "SLURM_JOB_END_TIME": later, "PATH": path}
+            stop = f"run.stop={stop} steps"
+            result = harness.run(
+                "train", "deck.toml", *self.arguments, "--set", stop, cwd=self.folder, env=slurm
+            )
+            self.assertEqual(result.returncode, 0, result.text)
+        rows = [row for row in harness.read_rows(self.path("run")) if row["kind"] == "account"]
+        asked = {
+            row["previous_job"]: row["previous_job_energy_j"]
+            for row in rows
+            if "previous_job" in row
+        }
+        self.assertEqual(asked, {"slurm 17": 3600000, "slurm 18": 1800000})
+        account, _ = self.account()
+        self.assertEqual(account["slurm_energy"], {"joules": 5400000, "starts": 2})
+        result = harness.run("inspect", "run", "--sacct", cwd=self.folder, env={"PATH": path})
+        self.assertIn("energy: Slurm 1.5 kWh, of 2 jobs before the latest", result.stdout)
+        self.assertIn("energy: Slurm 1.5 kWh, of 2 of 3 jobs", result.stdout)
+        result = harness.run("inspect", "deck.toml", "--sacct", cwd=self.folder)
+        self.assertEqual(result.returncode, 2)
+
 
 if __name__ == "__main__":
     harness.main(2)

@@ -56,6 +56,8 @@ struct Account {
     std::int64_t starts = 0;
   };
   Energy gpu_energy, host_energy;
+  /// Of all nodes of the Slurm jobs that have ended before another start; `starts`: those jobs.
+  Energy slurm_energy;
   std::string host_energy_source, host_energy_scope;  ///< of the latest start, as in its rows
 
   /// A part of the time.
@@ -102,7 +104,7 @@ class AccountReader {
     StartSeconds seconds{};
     /// `elapsed_s` when its process began, and of its latest row.
     double elapsed_at_launch = 0, last_elapsed = 0;
-    bool ended = false;                          ///< It has written its last row.
+    bool ended = false;  ///< It has written its last row.
     std::optional<double> gpu_joules = {}, host_joules = {};
     std::int64_t steps = 0, repeated_steps = 0;  ///< all of them, and those made before
   };

@@ -49,6 +49,10 @@ std::string account_text(const Json& account) {
                         counted(account["starts"].get<std::int64_t>(), "start", "starts"));
   };
   add_energy("gpu_energy", "GPUs");
+  if (const Json slurm = account.value("slurm_energy", Json()); !slurm.is_null())
+    text += fmt::format("  energy: Slurm {}, of {} before the latest\n",
+                        format_energy(slurm["joules"].get<double>()),
+                        counted(slurm["starts"].get<std::int64_t>(), "job", "jobs"));
   add_energy("host_energy", fmt::format("hosts ({}, {})", account.value("host_energy_source", ""),
                                         account.value("host_energy_scope", "")));
   return text;

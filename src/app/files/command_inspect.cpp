@@ -8,6 +8,8 @@
 // --digest. In a folder of checkpoints every byte of the newest one is checked.
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -16,6 +18,7 @@
 #include "account_report.hpp"
 #include "app/commands.hpp"
 #include "stored_file.hpp"
+#include "trireme/base/batch_job.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
@@ -25,6 +28,7 @@
 #include "trireme/io/seal.hpp"
 #include "trireme/monitor/metrics.hpp"
 #include "trireme/monitor/run_folder.hpp"
+#include "trireme/train/run/job_time.hpp"
 
 namespace trireme::app {
 namespace {
@@ -34,7 +38,7 @@ using Json = nlohmann::ordered_json;
 
 struct InspectOptions {
   std::string path;
-  bool json = false, digest = false;
+  bool json = false, digest = false, sacct = false;
 };
 
 Json extents_of(const Shape& shape) {
@@ -260,6 +264,25 @@ void describe_checkpoints(Json& json, const std::string& folder) {
     json["damaged"].push_back({{"path", file.path}, {"why", file.reason}});
 }
 
+/// Asks Slurm for the energy of the jobs of a run.
+Json energy_of_jobs(const monitor::RunFolder& folder) {
+  constexpr std::size_t max_jobs = 1000;
+  std::set<std::string> jobs;
+  for (const Json& start : folder.read_environment())
+    if (const auto job = start.is_object() ? start.find("job") : start.end();
+        job != start.end() && job->is_string() && jobs.size() < max_jobs)
+      jobs.insert(job->get<std::string>());
+  double joules = 0;
+  std::int64_t known = 0;
+  for (const std::string& text : jobs) {
+    const std::optional<BatchJob> job = BatchJob::parse(text);
+    const std::optional<double> found = job ? train::query_job_energy(*job) : std::nullopt;
+    joules += found.value_or(0);
+    known += found ? 1 : 0;
+  }
+  return {{"joules", joules}, {"known_jobs", known}, {"jobs", jobs.size()}};
+}
+
 Json describe_run(const std::string& path) {
   Json json{{"kind", "run"}, {"path", path}};
   const monitor::RunFolder folder(path);
@@ -359,6 +382,15 @@ ExitCode inspect_command(const InspectOptions& options) {
   }
   if (options.digest && !options.json) return ExitCode::done;
   Description description = describe(options.path);
+  if (options.sacct) {
+    validate(description.json["kind"] == "run", "--sacct: {} is no run folder", options.path);
+    const Json energy = energy_of_jobs(monitor::RunFolder(options.path));
+    description.json["sacct"] = energy;
+    description.text += fmt::format("  energy: Slurm {}, of {} of {}\n",
+                                    format_energy(energy["joules"].get<double>()),
+                                    energy["known_jobs"].get<std::int64_t>(),
+                                    counted(energy["jobs"].get<std::int64_t>(), "job", "jobs"));
+  }
   if (options.digest) description.json["digest"] = digest;
   if (options.json)
     // In ASCII: a terminal must not act on names and texts of files.
@@ -380,6 +412,7 @@ void add_inspect(CommandLine& line) {
   command.flag("--json", options->json, "As one JSON object");
   command.flag("--digest", options->digest,
                "Of a checkpoint: one digest over the values of all tensors, as the last word");
+  command.flag("--sacct", options->sacct, "Of a run folder: ask Slurm for the energy of its jobs");
   command.footer(
       "Examples:\n  trireme inspect data/fashion/train\n  trireme inspect --digest "
       "runs/fashion/checkpoints/best.h5");

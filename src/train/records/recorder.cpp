@@ -270,6 +270,14 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
     write_scalar("train/tokens_per_s", state, tokens_per_second);
   if (options_.flops_per_rank > 0) write_scalar("train/tflops_per_rank", state, tflops);
   if (utilization) write_scalar("train/mfu", state, *utilization);
+  for (const char* const key :
+       {"step_s", "data_s", "forward_s", "backward_s", "comm_exposed_s", "optimizer_s"})
+    write_scalar(std::string("step/") + key, state, row.number(key).value_or(0));
+  for (const char* const key :
+       {"memory_device_bytes", "memory_host_bytes", "cpu_util_mean", "gpu_util_mean",
+        "gpu_temp_c_max", "gpu_power_w_mean", "gpu_clock_mhz_min"})
+    if (const auto value = row.number(key))
+      write_scalar(std::string("machine/") + key, state, *value);
   window_ = {};
   window_steps_ = window_skipped_ = 0;
   window_top1_ = 0;
@@ -380,6 +388,9 @@ void Recorder::account(const RunState& state, bool ended) {
   if (start.job_start.started) row.add("job_started", *start.job_start.started);
   if (start.previous)
     row.add("previous_start", start.previous->start).add("previous_end", start.previous->end);
+  if (start.previous_job)
+    row.add("previous_job", *start.previous_job)
+        .add("previous_job_energy_j", start.previous_job_joules);
   row.add("nodes", start.nodes).add("elapsed_at_launch", start.elapsed_at_launch);
   if (start.time_limit) row.add("time_limit", *start.time_limit);
   if (figures_) {

@@ -33,7 +33,10 @@ struct StartFacts {
   std::optional<monitor::ExitTimes> previous = {};  ///< of the start before
   std::int64_t nodes = 1;
   std::optional<double> time_limit = {};  ///< when this start must have ended
-  bool has_whole_nodes = false;           ///< The batch system gave all cores of the hosts.
+  /// The Slurm job of the start before, if it was another one, and its energy.
+  std::optional<std::string> previous_job = {};
+  double previous_job_joules = 0;
+  bool has_whole_nodes = false;  ///< The batch system gave all cores of the hosts.
   /// `elapsed_s` of the rows at the time when the process began.
   double elapsed_at_launch = 0;
 };

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "trireme/base/batch_job.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
@@ -15,6 +17,7 @@
 #include "trireme/io/file.hpp"
 #include "trireme/monitor/environment_json.hpp"
 #include "trireme/train/records/software_versions.hpp"
+#include "trireme/train/run/job_time.hpp"
 
 namespace trireme::train {
 namespace {
@@ -96,6 +99,24 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
     entry.devices = devices;
     monitor::append_environment(folder, entry, log);
   });
+}
+
+std::pair<std::optional<std::string>, double> previous_job_energy(const monitor::RunFolder& folder,
+                                                                  const std::string& job) {
+  try {
+    const auto starts = folder.read_environment();
+    if (starts.empty() || !starts.back().is_object()) return {};
+    const auto found = starts.back().find("job");
+    const std::string text = found != starts.back().end() && found->is_string()
+                                 ? found->get<std::string>()
+                                 : std::string();
+    const std::optional<BatchJob> previous = BatchJob::parse(text);
+    if (!previous || text == job) return {};
+    if (const auto joules = query_job_energy(*previous)) return {text, *joules};
+  } catch (const InputError&) {
+    // A damaged record is set aside when this start is recorded.
+  }
+  return {};
 }
 
 }  // namespace trireme::train

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/run/restore.hpp"
@@ -18,5 +20,10 @@ namespace trireme::train {
 void record_start(const Run& run, const TrainRequest& request, const RestoredRun& restored,
                   const std::vector<std::string>& hosts, const comm::Environment& environment,
                   Log& log);
+
+/// Returns the job of the latest start in environment.json and its energy, which Slurm knows only
+/// after its end. Returns no job if it was `job`, or Slurm does not know.
+std::pair<std::optional<std::string>, double> previous_job_energy(const monitor::RunFolder& folder,
+                                                                  const std::string& job);
 
 }  // namespace trireme::train

@@ -119,6 +119,30 @@ std::optional<JobTime> query_job_time() {
   return std::nullopt;
 }
 
+std::optional<double> parse_job_energy(const std::string& text) {
+  std::optional<double> joules;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    // "4711.0|123": other lines are the job, its batch script and its external step.
+    const std::size_t dot = line.find('.'), bar = line.find('|');
+    if (dot == std::string::npos || bar == std::string::npos || bar < dot) continue;
+    const auto step = parse_integer(std::string_view(line).substr(dot + 1, bar - dot - 1)),
+               value = parse_integer(std::string_view(line).substr(bar + 1));
+    // Slurm writes 0, or its largest number, if no plugin measures energy.
+    constexpr std::int64_t largest = 1'000'000'000'000'000;
+    if (step && value && *value > 0 && *value < largest)
+      joules = joules.value_or(0) + static_cast<double>(*value);
+  }
+  return joules;
+}
+
+std::optional<double> query_job_energy(const BatchJob& job) {
+  if (job.system != BatchJob::System::slurm || job.id.empty()) return std::nullopt;
+  return parse_job_energy(
+      run_command("timeout 5 sacct --noheader --parsable2 --format JobID,ConsumedEnergyRaw -j '" +
+                  job.id + "'"));
+}
+
 bool has_whole_node(const std::vector<BatchJob>& jobs) {
   const bool is_slurm = std::any_of(jobs.begin(), jobs.end(), [](const BatchJob& job) {
     return job.system == BatchJob::System::slurm;

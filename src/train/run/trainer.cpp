@@ -310,11 +310,16 @@ class RowSequence {
     const std::set<std::string> nodes(hosts_.begin(), hosts_.end());
     const std::vector<BatchJob> jobs = batch_jobs();
     const std::optional<double> left = parts.clock.seconds_left();
-    return {.job = jobs.empty() ? "" : jobs.front().text(),
+    const std::string job = jobs.empty() ? "" : jobs.front().text();
+    const auto [previous_job, joules] =
+        previous_job_energy(monitor::RunFolder(deck().run.folder), job);
+    return {.job = job,
             .job_start = query_job_start(jobs),
             .previous = parts.folder.previous_end.times,
             .nodes = std::ssize(nodes),
             .time_limit = left ? std::optional(wall_seconds() + *left) : std::nullopt,
+            .previous_job = previous_job,
+            .previous_job_joules = joules,
             .has_whole_nodes = has_whole_node(jobs)};
   }
 

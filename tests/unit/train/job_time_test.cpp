@@ -143,5 +143,21 @@ TEST_F(JobTimeTest, IsNoneWhereTheBatchSystemDoesNotAnswer) {
   EXPECT_FALSE(query_job_time().has_value());
 }
 
+TEST(JobEnergy, IsTheSumOfTheStepsThatSlurmMeasured) {
+  EXPECT_EQ(parse_job_energy("4711|900\n4711.batch|900\n4711.extern|1\n4711.0|500\n4711.1|20\n"),
+            520);
+  EXPECT_FALSE(parse_job_energy(""));
+  EXPECT_FALSE(parse_job_energy("4711|\n4711.0|\n4711.1|0\n"));
+  EXPECT_FALSE(parse_job_energy("4711.0|18446744073709551614\n"));
+  EXPECT_FALSE(parse_job_energy("sacct: error: nothing|1.5|2\n4711.0 500\n"));
+}
+
+TEST_F(JobTimeTest, EnergyIsAskedOfSacct) {
+  program("sacct", "4711.0|500");
+  EXPECT_EQ(query_job_energy({BatchJob::System::slurm, "4711"}), 500);
+  EXPECT_EQ(arguments(), "--noheader --parsable2 --format JobID,ConsumedEnergyRaw -j 4711");
+  EXPECT_FALSE(query_job_energy({BatchJob::System::pbs, "4711"}));
+}
+
 }  // namespace
 }  // namespace trireme::train

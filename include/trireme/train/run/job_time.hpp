@@ -36,6 +36,13 @@ JobStart query_job_start(const std::vector<BatchJob>& jobs);
 /// seconds. Returns nothing for other text (UNLIMITED).
 std::optional<double> parse_clock(const std::string& text);
 
+/// Returns the joules of the steps of a Slurm job that have ended: of all its nodes, whoever used
+/// them. `text`: from `sacct --noheader --parsable2 --format JobID,ConsumedEnergyRaw`. None if Slurm
+/// does not measure energy.
+std::optional<double> parse_job_energy(const std::string& text);
+/// Asks sacct for it, at most 5 s. None for another batch system.
+std::optional<double> query_job_energy(const BatchJob& job);
+
 /// Returns whether the batch system has given the job all cores of this host, by
 /// SLURM_CPUS_ON_NODE; false if it does not say so.
 bool has_whole_node(const std::vector<BatchJob>& jobs);
