@@ -37,8 +37,8 @@ JobStart query_job_start(const std::vector<BatchJob>& jobs);
 std::optional<double> parse_clock(const std::string& text);
 
 /// Returns the joules of the steps of a Slurm job that have ended: of all its nodes, whoever used
-/// them. `text`: from `sacct --noheader --parsable2 --format JobID,ConsumedEnergyRaw`. None if Slurm
-/// does not measure energy.
+/// them. None if Slurm does not measure energy. `text`: from
+/// `sacct --noheader --parsable2 --format JobID,ConsumedEnergyRaw`.
 std::optional<double> parse_job_energy(const std::string& text);
 /// Asks sacct for it, at most 5 s. None for another batch system.
 std::optional<double> query_job_energy(const BatchJob& job);
