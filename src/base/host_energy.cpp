@@ -32,7 +32,9 @@ std::optional<double> number_in(const fs::path& file) {
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) paths.push_back(entry.path());
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    paths.push_back(entry->path());
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -41,8 +43,12 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 
 HostEnergy::HostEnergy(const std::string& sys) {
   for (const fs::path& zone : entries_of(sys + "/class/powercap")) {
-    // Other zones are parts of a package, or the whole system with all of its packages.
-    if (!line_of_file(zone / "name").starts_with("package-")) continue;
+    // Other zones are parts of a package, or the whole system with all of its packages. The
+    // interface intel-rapl-mmio has the same packages once more.
+    const std::string folder = zone.filename().string();
+    if (!line_of_file(zone / "name").starts_with("package-") ||
+        folder.starts_with("intel-rapl-mmio"))
+      continue;
     const auto now = number_in(zone / "energy_uj"), range = number_in(zone / "max_energy_range_uj");
     if (!now || !range) {
       packages_.clear();  // A part of the packages would be a wrong figure.

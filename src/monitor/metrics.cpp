@@ -28,7 +28,7 @@ MetricsRow& MetricsRow::add_json(const std::string& key, const std::string& json
 }
 
 MetricsRow& MetricsRow::add(const std::string& key, double value) {
-  if (std::isfinite(value)) numbers_.emplace_back(key, value);
+  numbers_.emplace_back(key, value);
   return add_json(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
 }
 MetricsRow& MetricsRow::add(const std::string& key, std::int64_t value) {

@@ -79,7 +79,7 @@ constexpr std::array metrics{
            "\"update\""},
     Metric{"trireme_flops_per_second", "Model FLOPs a second, mean over the ranks", "train",
            "tflops_per_rank", Use::set, tera},
-    Metric{"trireme_mfu_ratio", "Their part of the dense peak", "train", "mfu"},
+    Metric{"trireme_mfu_ratio", "Model FLOPs utilization", "train", "mfu"},
     Metric{"trireme_planned_memory_bytes", "Planned device memory of rank 0", "train",
            "memory_bytes"},
     Metric{"trireme_device_memory_bytes", "Device memory in use, fullest rank", "train",
@@ -122,8 +122,8 @@ constexpr std::array metrics{
            "statistic", "\"mean\""},
     Metric{"trireme_gpus_clock_hertz", "", "train", "gpu_clock_mhz_max", Use::set, mega,
            "statistic", "\"max\""},
-    Metric{"trireme_gpus_throttled", "GPUs whose clocks are lowered by power or temperature",
-           "train", "gpus_throttled"},
+    Metric{"trireme_gpus_throttled", "Ranks whose GPU lowers its clocks", "train",
+           "gpus_throttled"},
     Metric{"trireme_evaluation_loss", "Loss of the latest evaluation", "evaluate", "loss", Use::set,
            1, "split", "split"},
     Metric{"trireme_evaluation_top1_ratio", "Right answers of the latest evaluation", "evaluate",
@@ -139,12 +139,21 @@ constexpr std::array metrics{
     Metric{"trireme_checkpoint_size_bytes", "Size of the latest checkpoint", "checkpoint", "bytes"},
     Metric{"trireme_checkpoint_stall_seconds_total", "Time that steps waited for checkpoints",
            "checkpoint", "stall_s", Use::add},
-    Metric{"trireme_gpu_energy_joules_total", "Energy of the GPUs since this start", "account",
+    Metric{"trireme_gpu_energy_joules_total", "Energy of the GPUs since training began", "account",
            "gpu_energy_j", Use::total},
-    Metric{"trireme_host_energy_joules_total", "Energy of the hosts since this start", "account",
-           "host_energy_j", Use::total},
+    Metric{"trireme_host_energy_joules_total", "Energy of the hosts since training began",
+           "account", "host_energy_j", Use::total},
     Metric{"trireme_events_total", "Events of this start", "event", "step", Use::count, 1, "event",
            "event"}};
+
+constexpr std::string_view events_name = "trireme_events_total";
+/// The events of docs/reference/metrics.md.
+constexpr std::array known_events{"start",         "restart",          "batch",
+                                  "stopped",       "skipped_step",     "loss_spike",
+                                  "grad_norm",     "nonfinite",        "rollback",
+                                  "rate_jump",     "rate_reduced",     "diverged",
+                                  "slow_rank",     "replicas_differ",  "rank_lost",
+                                  "file_reopened", "folder_recreated", "checkpoint_failed"};
 
 /// Returns the value of a label: in quotes, with what the format asks to escape.
 std::string quoted(const std::string& text) {
@@ -173,24 +182,15 @@ constexpr std::string_view file_start = "# HELP trireme_up ";
 
 Prometheus::Prometheus(std::string path, const std::string& run, const std::string& job)
     : path_(std::move(path)),
-      labels_("run=" + quoted(run) + (job.empty() ? "" : ",job=" + quoted(job))),
+      temporary_(path_ + io::unique_suffix()),
+      labels_("run=" + quoted(run) + (job.empty() ? "" : ",batch_job=" + quoted(job))),
       values_(metrics.size()),
       last_(metrics.size()) {
+  // An event that is first seen at 1 would not be an increase.
+  for (std::size_t i = 0; i < metrics.size(); ++i)
+    if (std::string_view(metrics[i].name) == events_name)
+      for (const char* const event : known_events) values_[i]["event=" + quoted(event)] = 0;
   write(true);
-}
-
-Prometheus::~Prometheus() { end(); }
-
-Prometheus::Prometheus(Prometheus&& other) noexcept { *this = std::move(other); }
-
-Prometheus& Prometheus::operator=(Prometheus&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(labels_, other.labels_);
-  std::swap(trouble_, other.trouble_);
-  std::swap(values_, other.values_);
-  std::swap(last_, other.last_);
-  std::swap(written_at_, other.written_at_);
-  return *this;
 }
 
 void Prometheus::set(std::size_t metric, const std::string& label, double value) {
@@ -205,27 +205,28 @@ void Prometheus::set(std::size_t metric, const std::string& label, double value)
       break;
     case Use::add: kept += value; break;
     case Use::count: ++kept; break;
-    case Use::set:
-    case Use::total: kept = value;
+    case Use::total: kept = std::max(kept, value); break;
+    case Use::set: kept = value;
   }
 }
 
-void Prometheus::add(const MetricsRow& row) {
+void Prometheus::add(const MetricsRow& row, double now) {
   if (path_.empty()) return;
   for (std::size_t i = 0; i < metrics.size(); ++i) {
     const Metric& metric = metrics[i];
     if (row.kind() != metric.kind) continue;
-    const std::optional<double> value = row.number(metric.key);
-    if (!value) continue;
     std::string label;
-    if (metric.label != nullptr) {
-      const bool is_literal = *metric.label_value == '"';
+    const bool is_text = metric.label != nullptr && *metric.label_value != '"';
+    if (metric.label != nullptr)
       label = fmt::format("{}={}", metric.label,
-                          is_literal ? metric.label_value : quoted(row.text(metric.label_value)));
-    }
-    set(i, label, metric.scale * *value);
+                          is_text ? quoted(row.text(metric.label_value)) : metric.label_value);
+    const std::optional<double> value = row.number(metric.key);
+    if (value)
+      set(i, label, metric.scale * *value);
+    else if (metric.use == Use::set)
+      values_[i].erase(label);  // The run no longer has it.
   }
-  if (monotonic_seconds() - written_at_ >= seconds_between_writes) write(true);
+  if (now - written_at_ >= seconds_between_writes) write(true);
 }
 
 void Prometheus::end() {
@@ -255,17 +256,18 @@ void Prometheus::write(bool is_up) {
     for (const auto& [label, value] : values_[i])
       text += sample(metric.name, label.empty() ? labels_ : labels_ + "," + label, value);
   }
-  // Without fsync, which may take longer than a step: a lost file is written again.
-  const std::string temporary = path_ + ".tmp";
-  std::error_code error;
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  const bool is_written = file.good();
-  file.close();
-  if (is_written) std::filesystem::rename(temporary, path_, error);
-  trouble_ = !is_written ? temporary + ": cannot be written"
-             : error     ? path_ + ": cannot be replaced: " + error.message()
-                         : "";
+  // Without fsync, which may take longer than a step.
+  trouble_.clear();
+  try {
+    io::File file(temporary_, io::File::Mode::create_new);
+    file.write_at(0, text.data(), std::ssize(text));
+    file.close();
+    std::filesystem::rename(temporary_, path_);
+  } catch (const std::exception& error) {
+    trouble_ = error.what();
+    std::error_code ignored;
+    std::filesystem::remove(temporary_, ignored);
+  }
 }
 
 void Prometheus::validate(const std::string& path) {
@@ -279,15 +281,18 @@ void Prometheus::validate(const std::string& path) {
   const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
   if (std::filesystem::exists(status)) {
     std::string start(file_start.size(), '\0');
+    // Empty after a loss of power.
+    const bool is_empty =
+        std::filesystem::is_regular_file(status) && std::filesystem::file_size(path, error) == 0;
     const bool is_ours = std::filesystem::is_regular_file(status) &&
                          std::ifstream(path, std::ios::binary)
                              .read(start.data(), static_cast<std::streamsize>(start.size())) &&
                          start == file_start;
-    validate(is_ours, "{}: exists and is no file of this kind, so it is not replaced; name another",
-             key);
+    validate(is_ours || is_empty,
+             "{}: exists and is no file of this kind, so it is not replaced; name another", key);
   }
   try {
-    const io::StagedFile staged(path);
+    const io::StagedFile staged(path, io::unique_suffix());
     const io::File file(staged.temporary(), io::File::Mode::create);
   } catch (const Error& error_of_file) {
     throw InputError(

@@ -56,6 +56,11 @@ std::optional<double> number(const MetricsReader& row, const char* key) {
   return found && *found >= 0 && *found <= largest ? found : std::nullopt;
 }
 
+std::optional<double> joules_in(const MetricsReader& row, const char* key) {
+  const std::optional<double> found = row.number(key);
+  return found && *found >= 0 ? found : std::nullopt;
+}
+
 std::int64_t step_of(const MetricsReader& row) {
   return static_cast<std::int64_t>(number(row, "step").value_or(0));
 }
@@ -171,13 +176,16 @@ void AccountReader::add_account(const MetricsReader& row) {
   const double elapsed = row.number("elapsed_at_launch").value_or(0);
   start_->elapsed_at_launch = std::clamp(elapsed, -largest, largest);
   start_->ended = row["ended"] == true;
-  start_->gpu_joules = number(row, "gpu_energy_j");
-  start_->host_joules = number(row, "host_energy_j");
-  const auto text = [&](const char* key) {
-    return row[key].is_string() ? printable(row[key].get<std::string>(), 20) : "";
-  };
-  account_.host_energy_source = text("host_energy_source");
-  account_.host_energy_scope = text("host_energy_scope");
+  // The first row of a start, and of a row of batch.ramp, has no energy yet.
+  if (const auto joules = joules_in(row, "gpu_energy_j")) start_->gpu_joules = joules;
+  if (const auto joules = joules_in(row, "host_energy_j")) {
+    start_->host_joules = joules;
+    const auto text = [&](const char* key) {
+      return row[key].is_string() ? printable(row[key].get<std::string>(), 20) : "";
+    };
+    account_.host_energy_source = text("host_energy_source");
+    account_.host_energy_scope = text("host_energy_scope");
+  }
 }
 
 void AccountReader::begin_start(const MetricsReader& row, double launched) {
@@ -185,10 +193,10 @@ void AccountReader::begin_start(const MetricsReader& row, double launched) {
   if (start_) {
     const auto start = number(row, "previous_start"), end = number(row, "previous_end");
     close(*start_, start && end ? std::optional(ExitTimes{*start, *end}) : std::nullopt, account_);
-  }
-  if (const auto joules = number(row, "previous_job_energy_j")) {
-    account_.slurm_energy.joules += *joules;
-    ++account_.slurm_energy.starts;
+    if (const auto joules = joules_in(row, "previous_job_energy_j")) {
+      account_.slurm_energy.joules += *joules;
+      ++account_.slurm_energy.starts;
+    }
   }
   // 2. The job. A job that is queued again keeps its number, but starts at another time.
   const std::string job = row["job"].is_string() ? row["job"].get<std::string>() : "";

@@ -149,6 +149,9 @@ class Account(harness.Case):
         result = harness.run("inspect", "run", "--sacct", cwd=self.folder, env={"PATH": path})
         self.assertIn("energy: Slurm 1.5 kWh, of 2 jobs before the latest", result.stdout)
         self.assertIn("energy: Slurm 1.5 kWh, of 2 of 3 jobs", result.stdout)
+        os.remove(self.path("sacct"))
+        result = harness.run("inspect", "run", "--sacct", cwd=self.folder, env={"PATH": path})
+        self.assertIn("energy: Slurm unknown, of 0 of 3 jobs", result.stdout)
         result = harness.run("inspect", "deck.toml", "--sacct", cwd=self.folder)
         self.assertEqual(result.returncode, 2)
 

@@ -30,7 +30,7 @@ class MetricsRow {
   /// Returns the row as one line of JSON with its newline.
   std::string line() const;
   const std::string& kind() const { return kind_; }
-  /// Returns a finite number that was added; none if there is none of this key.
+  /// Returns a number that was added, finite or not; none if there is none of this key.
   std::optional<double> number(std::string_view key) const;
   /// Returns a text that was added; empty if there is none of this key.
   std::string text(std::string_view key) const;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/clock.hpp"
 #include "trireme/monitor/metrics.hpp"
 
 namespace trireme::monitor {
@@ -15,20 +16,15 @@ namespace trireme::monitor {
 /// node_exporter reads such files (--collector.textfile.directory).
 ///
 /// The file is replaced atomically, at most once a second. It stays after the end, with trireme_up
-/// 0. A file that cannot be written never stops a run. World rank 0 creates one; a
-/// default-constructed object writes nothing.
+/// 0. A file that cannot be written never stops a run. World rank 0 creates one for a start.
 class Prometheus {
  public:
-  Prometheus() = default;
-  /// `run`, `job`: labels of every sample; an empty job is left out.
+  /// Writes the file. `run`, `job`: labels of every sample; an empty job is left out.
   Prometheus(std::string path, const std::string& run, const std::string& job);
-  ~Prometheus();
-  Prometheus(Prometheus&& other) noexcept;
-  Prometheus& operator=(Prometheus&& other) noexcept;
 
-  /// Takes the figures of a row of metrics.jsonl, and writes the file if it is due.
-  void add(const MetricsRow& row);
-  /// Writes the file with trireme_up 0.
+  /// Takes the figures of a row of metrics.jsonl, and writes the file if it is due at this time.
+  void add(const MetricsRow& row, double now = monotonic_seconds());
+  /// Writes the file with trireme_up 0, for the last time.
   void end();
   /// Returns why the last write failed; empty if it did not.
   const std::string& trouble() const { return trouble_; }
@@ -41,7 +37,7 @@ class Prometheus {
   void set(std::size_t metric, const std::string& label, double value);
   void write(bool is_up);
 
-  std::string path_, labels_, trouble_;
+  std::string path_, temporary_, labels_, trouble_;
   /// By metric, then label: its latest value.
   std::vector<std::map<std::string, double>> values_;
   std::vector<std::optional<double>> last_;  ///< by metric: the value of the latest row

@@ -270,8 +270,11 @@ Json energy_of_jobs(const monitor::RunFolder& folder) {
   std::set<std::string> jobs;
   for (const Json& start : folder.read_environment())
     if (const auto job = start.is_object() ? start.find("job") : start.end();
-        job != start.end() && job->is_string() && jobs.size() < max_jobs)
-      jobs.insert(job->get<std::string>());
+        job != start.end() && job->is_string())
+      if (const auto& text = job->get_ref<const std::string&>(); text.starts_with("slurm "))
+        jobs.insert(text);
+  validate(jobs.size() <= max_jobs, "--sacct: {} has {} Slurm jobs, more than {}", folder.path(),
+           jobs.size(), max_jobs);
   double joules = 0;
   std::int64_t known = 0;
   for (const std::string& text : jobs) {
@@ -280,7 +283,8 @@ Json energy_of_jobs(const monitor::RunFolder& folder) {
     joules += found.value_or(0);
     known += found ? 1 : 0;
   }
-  return {{"joules", joules}, {"known_jobs", known}, {"jobs", jobs.size()}};
+  return {
+      {"joules", known > 0 ? Json(joules) : Json()}, {"known_jobs", known}, {"jobs", jobs.size()}};
 }
 
 Json describe_run(const std::string& path) {
@@ -386,10 +390,11 @@ ExitCode inspect_command(const InspectOptions& options) {
     validate(description.json["kind"] == "run", "--sacct: {} is no run folder", options.path);
     const Json energy = energy_of_jobs(monitor::RunFolder(options.path));
     description.json["sacct"] = energy;
-    description.text += fmt::format("  energy: Slurm {}, of {} of {}\n",
-                                    format_energy(energy["joules"].get<double>()),
-                                    energy["known_jobs"].get<std::int64_t>(),
-                                    counted(energy["jobs"].get<std::int64_t>(), "job", "jobs"));
+    description.text += fmt::format(
+        "  energy: Slurm {}, of {} of {}\n",
+        energy["joules"].is_null() ? "unknown" : format_energy(energy["joules"].get<double>()),
+        energy["known_jobs"].get<std::int64_t>(),
+        counted(energy["jobs"].get<std::int64_t>(), "job", "jobs"));
   }
   if (options.digest) description.json["digest"] = digest;
   if (options.json)

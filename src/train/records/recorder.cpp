@@ -30,12 +30,9 @@ Recorder::Recorder(const Options& options, Log& log)
                    .flops_per_rank = options.flops_per_rank,
                    .host_computes = in_host_memory(options.device.kind)}) {
   if (!options.is_recorder) return;
-  telemetry_ = Telemetry(options.device);
   const monitor::RunFolder folder(options.run_folder);
   metrics_ = monitor::Metrics(folder.metrics());
   if (options.tensorboard) tensorboard_ = monitor::TensorBoard(folder / io::run_names::tensorboard);
-  if (!options.prometheus.empty())
-    prometheus_ = monitor::Prometheus(options.prometheus, options.run_name, options.start.job);
   if (options.fresh)
     event({}, "start", "a fresh start");  // Rows before this one belong to an earlier run.
 }
@@ -95,12 +92,13 @@ void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
     log_.warn("{}; training continues, rows are kept in memory until they can be written", trouble);
   if (trouble.empty() && rows_are_waiting_) log_.info("all rows of metrics are written");
   rows_are_waiting_ = !trouble.empty();
-  prometheus_.add(row);
+  if (options_.prometheus == nullptr) return;
+  options_.prometheus->add(row);
   log_prometheus_trouble();
 }
 
 void Recorder::log_prometheus_trouble() {
-  const std::string& reason = prometheus_.trouble();
+  const std::string& reason = options_.prometheus->trouble();
   if (reason.empty() != prometheus_failed_) return;
   prometheus_failed_ = !reason.empty();
   if (prometheus_failed_) log_.warn("monitor.prometheus: {}; training continues", reason);
@@ -200,6 +198,13 @@ void Recorder::add_rank_figures(monitor::MetricsRow& row) const {
         .add(name + (names_min ? "_min_host" : "_max_host"),
              host(names_min ? spread.rank_of_min : spread.rank_of_max));
   };
+  const auto add_known = [&](const char* name, double value) {
+    if (!std::isnan(value)) row.add(name, value);
+  };
+  add_known("gpu_util", figures_->rank_0.gpu_percent);
+  add_known("gpu_temp_c", figures_->rank_0.gpu_celsius);
+  add_known("gpu_power_w", figures_->rank_0.gpu_watts);
+  add_known("gpu_clock_mhz", figures_->rank_0.gpu_megahertz);
   add("cpu_util", figures_->cpu_percent, true);
   add("gpu_util", figures_->gpu_percent, true);
   add("gpu_temp_c", figures_->gpu_celsius, false);
@@ -253,11 +258,6 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   const std::optional<double> utilization = mfu(step_seconds);
   if (options_.flops_per_rank > 0) row.add("tflops_per_rank", tflops);
   if (utilization) row.add("mfu", *utilization);
-  const DeviceReading sensors = telemetry_.read();
-  if (sensors.utilization_percent) row.add("gpu_util", *sensors.utilization_percent);
-  if (sensors.temperature_celsius) row.add("gpu_temp_c", *sensors.temperature_celsius);
-  if (sensors.power_watts) row.add("gpu_power_w", *sensors.power_watts);
-  if (sensors.clock_megahertz) row.add("gpu_clock_mhz", *sensors.clock_megahertz);
   add_rank_figures(row);
   write(row, state);
   if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
@@ -272,7 +272,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   if (utilization) write_scalar("train/mfu", state, *utilization);
   for (const char* const key :
        {"step_s", "data_s", "forward_s", "backward_s", "comm_exposed_s", "optimizer_s"})
-    write_scalar(std::string("step/") + key, state, row.number(key).value_or(0));
+    write_scalar(std::string("step/") + key, state, *row.number(key));
   for (const char* const key :
        {"memory_device_bytes", "memory_host_bytes", "cpu_util_mean", "gpu_util_mean",
         "gpu_temp_c_max", "gpu_power_w_mean", "gpu_clock_mhz_min"})
@@ -389,8 +389,8 @@ void Recorder::account(const RunState& state, bool ended) {
   if (start.previous)
     row.add("previous_start", start.previous->start).add("previous_end", start.previous->end);
   if (start.previous_job)
-    row.add("previous_job", *start.previous_job)
-        .add("previous_job_energy_j", start.previous_job_joules);
+    row.add("previous_job", start.previous_job->job)
+        .add("previous_job_energy_j", start.previous_job->joules);
   row.add("nodes", start.nodes).add("elapsed_at_launch", start.elapsed_at_launch);
   if (start.time_limit) row.add("time_limit", *start.time_limit);
   if (figures_) {
@@ -410,8 +410,11 @@ void Recorder::account(const RunState& state, bool ended) {
   row.add("ended", ended);
   write(row, state);
   if (!ended) return;
-  prometheus_.end();
-  log_prometheus_trouble();
+  // Without the lease the file may be that of another job.
+  if (options_.prometheus != nullptr && may_write()) {
+    options_.prometheus->end();
+    log_prometheus_trouble();
+  }
   progress_.clear();
   log_.info("this start took {}: {}", format_short_seconds(options_.account->total()),
             monitor::describe_parts(seconds));

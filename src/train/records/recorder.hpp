@@ -10,7 +10,7 @@
 #include "trireme/base/duration.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/folder.hpp"
-#include "trireme/device/telemetry.hpp"
+#include "trireme/device/device.hpp"
 #include "trireme/monitor/metrics.hpp"
 #include "trireme/monitor/progress.hpp"
 #include "trireme/monitor/prometheus.hpp"
@@ -32,11 +32,9 @@ struct StartFacts {
   JobStart job_start = {};
   std::optional<monitor::ExitTimes> previous = {};  ///< of the start before
   std::int64_t nodes = 1;
-  std::optional<double> time_limit = {};  ///< when this start must have ended
-  /// The Slurm job of the start before, if it was another one, and its energy.
-  std::optional<std::string> previous_job = {};
-  double previous_job_joules = 0;
-  bool has_whole_nodes = false;  ///< The batch system gave all cores of the hosts.
+  std::optional<double> time_limit = {};       ///< when this start must have ended
+  std::optional<JobEnergy> previous_job = {};  ///< of the start before, if it was another one
+  bool has_whole_nodes = false;                ///< The batch system gave all cores of the hosts.
   /// `elapsed_s` of the rows at the time when the process began.
   double elapsed_at_launch = 0;
 };
@@ -49,8 +47,9 @@ class Recorder {
     std::string run_folder;
     bool is_recorder = true;
     bool tensorboard = true;
-    std::string prometheus = {};    ///< the file of monitor.prometheus; empty: none
-    std::string run_name = {};      ///< run.name
+    /// The file of monitor.prometheus, for all rows of batch.ramp; null: none. Outlives the
+    /// recorder.
+    monitor::Prometheus* prometheus = nullptr;
     std::int64_t every_steps = 10;  ///< Steps between progress lines if stderr is not a terminal.
     std::int64_t total_steps = 0;   ///< 0: the run ends at a time.
     StepScale scale = {};           ///< Samples of steps and epochs, tokens of samples.
@@ -59,7 +58,7 @@ class Recorder {
     bool fresh = true;              ///< False: the run resumes and appends to its files.
     std::int64_t epoch = 0;         ///< of the first step; the first epoch is 0
     data::Decoding decode = data::Decoding::exact;  ///< The key data.decode.
-    Device device;  ///< Its sensors (temperature, power, ...) are written to the rows.
+    Device device = {};
     /// Model FLOPs of a step, mean over the ranks; 0: not recorded.
     double flops_per_rank = 0;
     MachinePrediction prediction = {};
@@ -117,6 +116,8 @@ class Recorder {
   /// Logs a line about epochs, unless it is empty.
   void log_epochs(const std::string& line);
   void write(monitor::MetricsRow& row, const RunState& state);
+  /// Adds the sensors of all ranks.
+  void add_rank_figures(monitor::MetricsRow& row) const;
   /// Warns when the file of monitor.prometheus can no longer be written.
   void log_prometheus_trouble();
   void write_scalar(const std::string& tag, const RunState& state, double value);
@@ -125,10 +126,8 @@ class Recorder {
   void reopen_removed_files(const RunState& state);
   Options options_;
   Log& log_;
-  Telemetry telemetry_;
   monitor::Metrics metrics_;
   monitor::TensorBoard tensorboard_;
-  monitor::Prometheus prometheus_;
   monitor::Progress progress_;
   StepTimes window_;
   EpochSummary epochs_;
@@ -139,8 +138,6 @@ class Recorder {
   bool reopening_failed_ = false;  ///< The last removed file could not be opened anew.
   double files_seen_at_ = 0;       ///< Time when removed files were looked for.
   double smoothed_step_seconds_ = 0, window_top1_ = 0;
-  void add_rank_figures(monitor::MetricsRow& row) const;
-
   std::optional<RankFigures> figures_;
   std::vector<std::string> hosts_;
   MemoryInUse logged_memory_;

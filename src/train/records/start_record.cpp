@@ -101,22 +101,22 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
   });
 }
 
-std::pair<std::optional<std::string>, double> previous_job_energy(const monitor::RunFolder& folder,
-                                                                  const std::string& job) {
+std::optional<JobEnergy> previous_job_energy(const monitor::RunFolder& folder,
+                                             const std::string& job) {
   try {
     const auto starts = folder.read_environment();
-    if (starts.empty() || !starts.back().is_object()) return {};
+    if (starts.empty() || !starts.back().is_object()) return std::nullopt;
     const auto found = starts.back().find("job");
     const std::string text = found != starts.back().end() && found->is_string()
                                  ? found->get<std::string>()
                                  : std::string();
     const std::optional<BatchJob> previous = BatchJob::parse(text);
-    if (!previous || text == job) return {};
-    if (const auto joules = query_job_energy(*previous)) return {text, *joules};
-  } catch (const InputError&) {
-    // A damaged record is set aside when this start is recorded.
+    if (!previous || text == job) return std::nullopt;
+    if (const auto joules = query_job_energy(*previous)) return JobEnergy{text, *joules};
+  } catch (const std::exception&) {
+    // A damaged record is set aside when this start is recorded; energy stops no run.
   }
-  return {};
+  return std::nullopt;
 }
 
 }  // namespace trireme::train

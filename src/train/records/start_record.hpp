@@ -3,11 +3,11 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "train/run/restore.hpp"
 #include "trireme/comm/environment.hpp"
+#include "trireme/train/run/job_time.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/trainer.hpp"
 
@@ -22,8 +22,8 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
                   Log& log);
 
 /// Returns the job of the latest start in environment.json and its energy, which Slurm knows only
-/// after its end. Returns no job if it was `job`, or Slurm does not know.
-std::pair<std::optional<std::string>, double> previous_job_energy(const monitor::RunFolder& folder,
-                                                                  const std::string& job);
+/// after its end. Returns nothing if it was `job`, or Slurm does not know. Does not throw.
+std::optional<JobEnergy> previous_job_energy(const monitor::RunFolder& folder,
+                                             const std::string& job);
 
 }  // namespace trireme::train

@@ -120,6 +120,9 @@ std::optional<JobTime> query_job_time() {
 }
 
 std::optional<double> parse_job_energy(const std::string& text) {
+  // run_command() cuts longer outputs.
+  constexpr std::size_t max_bytes = (1 << 16) - 1;
+  if (text.size() > max_bytes) return std::nullopt;
   std::optional<double> joules;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

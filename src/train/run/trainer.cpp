@@ -197,7 +197,8 @@ Watchdog::Options watchdog_options(const deck::Deck& deck, const ExitRecorder& e
 std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
                                         const TrainRequest& request, const Run& run,
                                         const RunState& state, const checkpoint::Lease& lease,
-                                        const StartFacts& facts, Log& log) {
+                                        const StartFacts& facts, monitor::Prometheus* prometheus,
+                                        Log& log) {
   const deck::Deck& deck = request.deck;
   double flops_per_rank = 0;
   MachinePrediction prediction;
@@ -212,8 +213,7 @@ std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
     recorder = std::make_unique<Recorder>(Recorder::Options{.run_folder = deck.run.folder,
                                                             .is_recorder = world.rank() == 0,
                                                             .tensorboard = deck.monitor.tensorboard,
-                                                            .prometheus = deck.monitor.prometheus,
-                                                            .run_name = deck.run.name,
+                                                            .prometheus = prometheus,
                                                             .every_steps = run.progress_steps(),
                                                             .total_steps = run.layout.total_steps,
                                                             .scale = run.layout.scale,
@@ -311,15 +311,12 @@ class RowSequence {
     const std::vector<BatchJob> jobs = batch_jobs();
     const std::optional<double> left = parts.clock.seconds_left();
     const std::string job = jobs.empty() ? "" : jobs.front().text();
-    const auto [previous_job, joules] =
-        previous_job_energy(monitor::RunFolder(deck().run.folder), job);
     return {.job = job,
             .job_start = query_job_start(jobs),
             .previous = parts.folder.previous_end.times,
             .nodes = std::ssize(nodes),
             .time_limit = left ? std::optional(wall_seconds() + *left) : std::nullopt,
-            .previous_job = previous_job,
-            .previous_job_joules = joules,
+            .previous_job = previous_job_energy(monitor::RunFolder(deck().run.folder), job),
             .has_whole_nodes = has_whole_node(jobs)};
   }
 
@@ -370,8 +367,11 @@ class RowSequence {
       facts_.elapsed_at_launch =
           restored.state.elapsed_seconds + clock.since_start() - request.account->total();
     if (!previous_row_) record_start(run, request, restored, hosts_, environment, log);
-    const std::unique_ptr<Recorder> recorder =
-        open_recorder(world, request, run, restored.state, folder.lease, facts_, log);
+    if (!prometheus_ && world.rank() == 0 && !deck().monitor.prometheus.empty())
+      prometheus_ = std::make_unique<monitor::Prometheus>(deck().monitor.prometheus,
+                                                          deck().run.name, facts_.job);
+    const std::unique_ptr<Recorder> recorder = open_recorder(
+        world, request, run, restored.state, folder.lease, facts_, prometheus_.get(), log);
     comm::together(world, [&] { recorder->account(restored.state, false); });
     if (!previous_row_) report_restart(run, restored, *recorder, log);
     report_row(run, restored.state, *recorder, log);
@@ -425,7 +425,8 @@ class RowSequence {
       return std::find(owners.begin(), owners.end(), owners[rank]) ==
              owners.begin() + static_cast<std::ptrdiff_t>(rank);
     };
-    return std::make_unique<RankSensors>(device, is_first(devices), is_first(hosts_));
+    return std::make_unique<RankSensors>(
+        device, is_first(devices), is_first(hosts_) ? std::optional(HostEnergy()) : std::nullopt);
   }
 
   /// The state in which a row ends and the next one begins.
@@ -440,6 +441,7 @@ class RowSequence {
   FaultInjector faults_;
   StartFacts facts_;
   std::unique_ptr<RankSensors> sensors_;
+  std::unique_ptr<monitor::Prometheus> prometheus_;
   monitor::Trace trace_;
   std::int64_t step_ = 0;  ///< The steps that are done before the row to be trained.
   std::optional<EndedRow> previous_row_;

@@ -17,10 +17,14 @@ Spread spread_of(std::span<const RankReport> reports, double SensorValues::* val
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const double known = reports[rank].sensors.*value;
     if (std::isnan(known)) continue;
-    if (spread.count == 0 || known < spread.min)
-      spread.min = known, spread.rank_of_min = static_cast<int>(rank);
-    if (spread.count == 0 || known > spread.max)
-      spread.max = known, spread.rank_of_max = static_cast<int>(rank);
+    if (spread.count == 0 || known < spread.min) {
+      spread.min = known;
+      spread.rank_of_min = static_cast<int>(rank);
+    }
+    if (spread.count == 0 || known > spread.max) {
+      spread.max = known;
+      spread.rank_of_max = static_cast<int>(rank);
+    }
     sum += known;
     ++spread.count;
   }
@@ -51,6 +55,7 @@ RankFigures figures_of(std::span<const RankReport> reports) {
                       .throttled = of(&SensorValues::gpu_throttled),
                       .gpu_joules = of(&SensorValues::gpu_joules),
                       .host_joules = of(&SensorValues::host_joules)};
+  if (!reports.empty()) figures.rank_0 = reports[0].sensors;
   for (const RankReport& report : reports)
     figures.host_source = std::max(figures.host_source, report.sensors.host_source);
   return figures;

@@ -40,6 +40,7 @@ struct RankFigures {
   Spread throttled = {};                     ///< 1 for a GPU whose clocks are lowered, else 0
   Spread gpu_joules = {}, host_joules = {};  ///< one value for each GPU, or host
   HostEnergy::Source host_source = HostEnergy::Source::none;
+  SensorValues rank_0 = {};
 };
 RankFigures figures_of(std::span<const RankReport> reports);
 

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Reads the sensors of a rank for the supervisor, which gathers them from all ranks in the step
+// before a row of metrics. Reads of GPUs take milliseconds and counters of energy wrap within
+// minutes: a thread makes them every few seconds, and latest() takes what it has found.
 #include "rank_sensors.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include <sys/resource.h>
 
 #include "trireme/base/clock.hpp"
 #include "trireme/base/host.hpp"
+#include "trireme/device/device.hpp"
 
 namespace trireme::train {
 namespace {
@@ -27,16 +33,20 @@ double processor_seconds() {
 
 }  // namespace
 
-RankSensors::RankSensors(Device device, bool counts_gpu, bool counts_host, HostEnergy host)
+RankSensors::RankSensors(Device device, bool counts_gpu, std::optional<HostEnergy> host)
     : telemetry_(device),
       host_energy_(std::move(host)),
       counts_gpu_(counts_gpu),
-      counts_host_(counts_host),
       wall_(monotonic_seconds()),
       cpu_(processor_seconds()) {
   read();
-  const bool has_host = counts_host_ && host_energy_.source() != HostEnergy::Source::none;
-  if (telemetry_.unavailable_reason().empty() || has_host) thread_ = std::thread([this] { run(); });
+  const bool has_host = host_energy_ && host_energy_->source() != HostEnergy::Source::none;
+  if (!telemetry_.unavailable_reason().empty() && !has_host) return;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    // No more threads are allowed: the values remain those of now.
+  }
 }
 
 RankSensors::~RankSensors() {
@@ -72,12 +82,13 @@ void RankSensors::read() {
   if (gpu.is_throttled) values.gpu_throttled = *gpu.is_throttled ? 1 : 0;
   if (counts_gpu_ && gpu.energy_joules) {
     if (!gpu_joules_before_) gpu_joules_before_ = gpu.energy_joules;
-    values.gpu_joules = *gpu.energy_joules - *gpu_joules_before_;
+    gpu_joules_ = *gpu.energy_joules - *gpu_joules_before_;
   }
-  if (counts_host_) {
-    host_energy_.read(monotonic_seconds());
-    set(values.host_joules, host_energy_.joules());
-    values.host_source = host_energy_.source();
+  set(values.gpu_joules, gpu_joules_);  // also if this read has failed
+  if (host_energy_) {
+    host_energy_->read(monotonic_seconds());
+    set(values.host_joules, host_energy_->joules());
+    values.host_source = host_energy_->source();
   }
   const std::lock_guard lock(mutex_);
   values_ = values;
@@ -89,8 +100,9 @@ SensorValues RankSensors::latest() {
     const std::lock_guard lock(mutex_);
     values = values_;
   }
+  // The mask is that of this thread, which OpenMP may have bound to one place.
   const double wall = monotonic_seconds(), cpu = processor_seconds(),
-               cores = std::max(1, available_cores());
+               cores = std::max(available_cores(), KokkosScope::threads());
   if (wall > wall_) values.cpu_percent = 100 * (cpu - cpu_) / ((wall - wall_) * cores);
   wall_ = wall;
   cpu_ = cpu;

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "trireme/base/host_energy.hpp"
@@ -26,9 +27,9 @@ struct SensorValues {
 /// steps do not wait for them.
 class RankSensors {
  public:
-  /// `counts_gpu`, `counts_host`: this rank is the first of those that share its GPU and its host,
-  /// so their energy is that of this rank.
-  RankSensors(Device device, bool counts_gpu, bool counts_host, HostEnergy host = HostEnergy());
+  /// `counts_gpu`: this rank is the first of those that share its GPU, and reports its energy.
+  /// `host`: given to the first rank of the host, which reports that energy. Does not throw.
+  RankSensors(Device device, bool counts_gpu, std::optional<HostEnergy> host);
   ~RankSensors();
   RankSensors(const RankSensors&) = delete;
   RankSensors& operator=(const RankSensors&) = delete;
@@ -42,9 +43,9 @@ class RankSensors {
   void run();
 
   Telemetry telemetry_;
-  HostEnergy host_energy_;
-  bool counts_gpu_, counts_host_;
-  std::optional<double> gpu_joules_before_;
+  std::optional<HostEnergy> host_energy_;
+  bool counts_gpu_;
+  std::optional<double> gpu_joules_before_, gpu_joules_;
   std::mutex reading_;         ///< of the members above
   double wall_ = 0, cpu_ = 0;  ///< at the last call of latest(), in seconds
   std::mutex mutex_;           ///< of the members below

@@ -74,12 +74,13 @@ void RunSupervisor::end_run(const RunState& state) {
   reports_.post({.device_bytes = memory_in_use(run_.device).value_or(-1),
                  .host_bytes = resident_bytes(),
                  .sensors = sensors_.latest()});
-  recorder_.set_rank_figures(figures_of(reports_.wait()), hosts_);
+  const std::span<const RankReport> reports = reports_.wait();
+  if (run_.mesh.world.rank() == 0) recorder_.set_rank_figures(figures_of(reports), hosts_);
 }
 
 void RunSupervisor::read_reports(const RunState& state) {
   const std::span<const RankReport> reports = reports_.wait();
-  recorder_.set_rank_figures(figures_of(reports), hosts_);
+  if (run_.mesh.world.rank() == 0) recorder_.set_rank_figures(figures_of(reports), hosts_);
   if (reports[0].busy_seconds >= 0) report_slow_ranks(state, reports);
 }
 

@@ -44,6 +44,8 @@ TEST_F(HostEnergyFiles, PackagesAreAddedAndWrap) {
   write("powercap/intel-rapl:0:0/energy_uj", "5");
   write("powercap/intel-rapl:2/name", "psys");
   write("powercap/intel-rapl:2/energy_uj", "5");
+  write("powercap/intel-rapl-mmio:0/name", "package-0");
+  write("powercap/intel-rapl-mmio:0/energy_uj", "5");
   HostEnergy energy(sys);
   EXPECT_EQ(energy.source(), HostEnergy::Source::rapl);
   EXPECT_EQ(energy.joules(), 0);

@@ -3,6 +3,7 @@
 // The file of monitor.prometheus: its figures, labels and counters, and the files that it replaces.
 #include "trireme/monitor/prometheus.hpp"
 
+#include <cmath>
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -32,15 +33,15 @@ class PrometheusFile : public testing::Test {
 
 TEST_F(PrometheusFile, HasTheLatestFiguresInBaseUnits) {
   Prometheus file(path, "fashion", "slurm 4711");
-  EXPECT_THAT(text(), HasSubstr("trireme_up{run=\"fashion\",job=\"slurm 4711\"} 1\n"));
+  EXPECT_THAT(text(), HasSubstr("trireme_up{run=\"fashion\",batch_job=\"slurm 4711\"} 1\n"));
   file.add(train(10, 2.5));
   file.add(train(20, 1.5));
   file.end();
-  EXPECT_THAT(text(), HasSubstr("trireme_up{run=\"fashion\",job=\"slurm 4711\"} 0\n"));
+  EXPECT_THAT(text(), HasSubstr("trireme_up{run=\"fashion\",batch_job=\"slurm 4711\"} 0\n"));
   EXPECT_THAT(text(), HasSubstr("# TYPE trireme_loss gauge\n"
-                                "trireme_loss{run=\"fashion\",job=\"slurm 4711\"} 1.5\n"));
+                                "trireme_loss{run=\"fashion\",batch_job=\"slurm 4711\"} 1.5\n"));
   EXPECT_THAT(text(), HasSubstr("part=\"forward\"} 0.25\n"));
-  EXPECT_THAT(text(), HasSubstr("trireme_gpu_utilization_ratio{run=\"fashion\",job=\"slurm "
+  EXPECT_THAT(text(), HasSubstr("trireme_gpu_utilization_ratio{run=\"fashion\",batch_job=\"slurm "
                                 "4711\"} 0.5\n"));
   EXPECT_THAT(text(), Not(HasSubstr("mfu")));
 }
@@ -68,14 +69,38 @@ TEST_F(PrometheusFile, EventsAndSetsAreLabels) {
 }
 
 TEST_F(PrometheusFile, IsWrittenAtMostOnceASecondAndAtTheEnd) {
-  {
-    Prometheus file(path, "a", "");
-    const std::string before = text();
-    for (int step = 1; step < 1000; ++step) file.add(train(step, 1));
-    EXPECT_EQ(text(), before);
-  }
+  Prometheus file(path, "a", "");
+  const std::string before = text();
+  const double now = monotonic_seconds();
+  file.add(train(1, 1), now);
+  file.add(train(2, 1), now + 0.9);
+  EXPECT_EQ(text(), before);
+  file.add(train(3, 1), now + 1.1);
+  EXPECT_THAT(text(), HasSubstr("trireme_step{run=\"a\"} 3\n"));
+  file.add(train(4, 1), now + 1.2);
+  file.end();
   EXPECT_THAT(text(), HasSubstr("trireme_up{run=\"a\"} 0\n"));
-  EXPECT_THAT(text(), HasSubstr("trireme_step{run=\"a\"} 999\n"));
+  EXPECT_THAT(text(), HasSubstr("trireme_step{run=\"a\"} 4\n"));
+  file.add(train(5, 1), now + 9);
+  EXPECT_THAT(text(), HasSubstr("trireme_step{run=\"a\"} 4\n"));
+}
+
+TEST_F(PrometheusFile, ALossThatIsNotFiniteIsNaNAndAFigureThatIsGoneIsAbsent) {
+  Prometheus file(path, "a", "");
+  file.add(train(1, 2.5));
+  file.add(MetricsRow("train").add("step", std::int64_t{2}).add("loss", std::nan("")));
+  file.end();
+  EXPECT_THAT(text(), HasSubstr("trireme_loss{run=\"a\"} nan\n"));
+  EXPECT_THAT(text(), Not(HasSubstr("gpu_utilization")));
+  EXPECT_THAT(text(), Not(HasSubstr("part=\"forward\"")));
+}
+
+TEST_F(PrometheusFile, EnergyDoesNotDecrease) {
+  Prometheus file(path, "a", "");
+  for (const double joules : {80.0, 70.0, 75.0})
+    file.add(MetricsRow("account").add("gpu_energy_j", joules));
+  file.end();
+  EXPECT_THAT(text(), HasSubstr("trireme_gpu_energy_joules_total{run=\"a\"} 80\n"));
 }
 
 TEST_F(PrometheusFile, AFolderThatIsGoneIsATroubleAndNoError) {
@@ -84,7 +109,7 @@ TEST_F(PrometheusFile, AFolderThatIsGoneIsATroubleAndNoError) {
   EXPECT_EQ(file.trouble(), "");
   std::filesystem::remove_all(scratch.path() + "/sub");
   file.end();
-  EXPECT_THAT(file.trouble(), HasSubstr("run.prom.tmp: cannot be written"));
+  EXPECT_THAT(file.trouble(), HasSubstr("run.prom.tmp"));
 }
 
 TEST_F(PrometheusFile, OtherFilesAreRefused) {

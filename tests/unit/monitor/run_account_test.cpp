@@ -75,14 +75,30 @@ TEST_F(RunAccount, EnergyIsThatOfTheStartsThatKnowIt) {
            {"host_energy_j", 100},
            {"host_energy_source", "rapl"},
            {"host_energy_scope", "shared"}});
+  account(2000, 5, 0, false);
   account(2000, 5, 1, true, {{"gpu_energy_j", 5}});
+  account(2000, 5, 1, true);  // A row of batch.ramp begins, and the run is killed.
   const auto found = read();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->gpu_energy.joules, 35);
   EXPECT_EQ(found->gpu_energy.starts, 2);
   EXPECT_EQ(found->host_energy.joules, 100);
   EXPECT_EQ(found->host_energy.starts, 1);
+  EXPECT_EQ(found->host_energy_source, "rapl");
+  EXPECT_EQ(found->host_energy_scope, "shared");
   EXPECT_EQ(to_json(*found)["gpu_energy"]["joules"], 35);
+}
+
+TEST_F(RunAccount, EnergyOfAnEarlierJobBelongsToItsRun) {
+  account(1000, 0, 1, true);
+  account(2000, 0, 1, true, {{"previous_job_energy_j", 2e12}});
+  ASSERT_TRUE(read());
+  EXPECT_EQ(read()->slurm_energy.joules, 2e12);
+  // Another run in the same folder.
+  add({{"kind", "checkpoint"}, {"step", 0}});
+  event("start", 0);
+  account(3000, 0, 1, true, {{"previous_job_energy_j", 7}});
+  EXPECT_EQ(read()->slurm_energy.starts, 0);
 }
 
 TEST_F(RunAccount, OneStartIsTheSumOfItsParts) {

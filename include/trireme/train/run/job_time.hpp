@@ -40,6 +40,11 @@ std::optional<double> parse_clock(const std::string& text);
 /// them. None if Slurm does not measure energy. `text`: from
 /// `sacct --noheader --parsable2 --format JobID,ConsumedEnergyRaw`.
 std::optional<double> parse_job_energy(const std::string& text);
+/// The energy of a job, "slurm 4711".
+struct JobEnergy {
+  std::string job;
+  double joules = 0;
+};
 /// Asks sacct for it, at most 5 s. None for another batch system.
 std::optional<double> query_job_energy(const BatchJob& job);
 
