@@ -41,13 +41,6 @@ Signature signature_of(OutputForm form) {
   return {};
 }
 
-bool begins_with(const std::string& path, std::string_view signature) {
-  std::string start(signature.size(), '\0');
-  return std::ifstream(path, std::ios::binary)
-             .read(start.data(), static_cast<std::streamsize>(start.size())) &&
-         start == signature;
-}
-
 /// Returns the absolute path of the file, to which links lead.
 fs::path canonical(const std::string& path) {
   std::error_code ignored;
@@ -77,7 +70,7 @@ void validate_output(const char* option, const std::string& path, OutputForm for
   if (fs::exists(status)) {
     validate((form == OutputForm::json && is_stream(status)) ||
                  (fs::is_regular_file(status) &&
-                  (fs::file_size(path, ignored) == 0 || begins_with(path, bytes))),
+                  (fs::file_size(path, ignored) == 0 || io::begins_with(path, bytes))),
              "{} {}: exists and is no {} file, so it is not replaced; name another file", option,
              path, name);
     if (!is_stream(status)) validate_creatable(option, path);

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <utility>
@@ -182,6 +183,13 @@ void File::close() {
   if (descriptor_ < 0) return;
   const int result = ::close(std::exchange(descriptor_, -1));
   ensure(result == 0 || errno == EINTR, "{}: cannot be closed: {}", path_, errno_text(errno));
+}
+
+bool begins_with(const std::string& path, std::string_view bytes) {
+  std::string start(bytes.size(), '\0');
+  return std::ifstream(path, std::ios::binary)
+             .read(start.data(), static_cast<std::streamsize>(start.size())) &&
+         start == bytes;
 }
 
 std::string read_text_file(const std::string& path, std::int64_t max_bytes) {

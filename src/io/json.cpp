@@ -125,16 +125,17 @@ class PlainScan {
     if (!take('{')) return false;
     do {
       std::string_view name, value;
+      double number = 0;
       if (end - names.begin() >= max_members || !take('"') || !text(name) || !take(':'))
         return false;
       const bool is_text = take('"');
-      if (is_text ? !text(value) : !word(value)) return false;
+      if (is_text ? !text(value) : !word(value, number)) return false;
       if (std::find(names.begin(), end, name) != end) return false;
       *end++ = name;
       const auto key = std::find(keys.begin(), keys.end(), name);
       if (key == keys.end()) continue;
       nlohmann::ordered_json& kept = values[static_cast<std::size_t>(key - keys.begin())];
-      kept = is_text ? nlohmann::ordered_json(value) : value_of(value);
+      kept = is_text ? nlohmann::ordered_json(value) : value_of(value, number);
     } while (take(','));
     if (!take('}')) return false;
     skip_blanks();
@@ -167,14 +168,13 @@ class PlainScan {
   }
 
   /// Takes a number, true, false or null.
-  bool word(std::string_view& value) {
+  bool word(std::string_view& value, double& number) {
     skip_blanks();
     for (const std::string_view name : {"true", "false", "null"})
       if (rest_.starts_with(name)) {
         value = take_bytes(name.size());
         return true;
       }
-    double number = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), number);
     if (error != std::errc()) return false;
     value = take_bytes(static_cast<std::size_t>(end - rest_.data()));
@@ -188,20 +188,17 @@ class PlainScan {
   }
 
   /// Makes the value of a word, as the library does: a whole number is one if it fits.
-  static nlohmann::ordered_json value_of(std::string_view word) {
+  static nlohmann::ordered_json value_of(std::string_view word, double number) {
     if (word == "null") return nullptr;
     if (word == "true" || word == "false") return word == "true";
     const char* const end = word.data() + word.size();
-    const auto whole = [&](auto number) -> nlohmann::ordered_json {
-      const auto [last, error] = std::from_chars(word.data(), end, number);
-      return last == end && error == std::errc() ? nlohmann::ordered_json(number) : nullptr;
+    const auto whole = [&](auto integer) -> nlohmann::ordered_json {
+      const auto [last, error] = std::from_chars(word.data(), end, integer);
+      return last == end && error == std::errc() ? nlohmann::ordered_json(integer) : nullptr;
     };
     nlohmann::ordered_json value =
         word.starts_with('-') ? whole(std::int64_t{}) : whole(std::uint64_t{});
-    if (!value.is_null()) return value;
-    double number = 0;
-    std::from_chars(word.data(), end, number);
-    return number;
+    return value.is_null() ? nlohmann::ordered_json(number) : value;
   }
 
   std::string_view rest_;

@@ -10,9 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -28,7 +26,7 @@ namespace {
 
 constexpr double seconds_between_writes = 1;
 
-/// What a row does with a metric.
+/// The way in which a row changes a metric.
 enum class Use : std::uint8_t {
   set,     ///< a gauge
   total,   ///< a counter whose value the row has
@@ -280,16 +278,12 @@ void Prometheus::validate(const std::string& path) {
            folder.string());
   const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
   if (std::filesystem::exists(status)) {
-    std::string start(file_start.size(), '\0');
     // Empty after a loss of power.
-    const bool is_empty =
-        std::filesystem::is_regular_file(status) && std::filesystem::file_size(path, error) == 0;
-    const bool is_ours = std::filesystem::is_regular_file(status) &&
-                         std::ifstream(path, std::ios::binary)
-                             .read(start.data(), static_cast<std::streamsize>(start.size())) &&
-                         start == file_start;
-    validate(is_ours || is_empty,
-             "{}: exists and is no file of this kind, so it is not replaced; name another", key);
+    const bool is_ours =
+        std::filesystem::is_regular_file(status) &&
+        (std::filesystem::file_size(path, error) == 0 || io::begins_with(path, file_start));
+    validate(is_ours, "{}: exists and is no file of this kind, so it is not replaced; name another",
+             key);
   }
   try {
     const io::StagedFile staged(path, io::unique_suffix());

@@ -30,6 +30,14 @@ bool RunFolder::has_run() const {
   return std::filesystem::is_directory(checkpoints()) || std::filesystem::exists(metrics());
 }
 
+void RunFolder::check_is_run() const {
+  validate(!std::filesystem::is_regular_file(path_), "{}: is a file; name the folder of a run",
+           path_);
+  validate(std::filesystem::is_directory(path_), "{}: no such folder; name the folder of a run",
+           path_);
+  validate(has_run(), "{}: is no run folder: it has neither checkpoints/ nor metrics.jsonl", path_);
+}
+
 void RunFolder::check_names(bool uses_tensorboard) const {
   const auto kind_of = [](const std::string& path) {
     std::string kind = other_kind_of_file(path);
@@ -67,6 +75,15 @@ nlohmann::ordered_json RunFolder::read_environment() const {
       path, {.bytes = max_environment_bytes, .depth = 8, .values = 2'000'000, .members = 128});
   validate(entries.is_array(), "{}: is not a JSON array", path);
   return entries;
+}
+
+std::vector<std::string> RunFolder::read_jobs() const {
+  std::vector<std::string> jobs;
+  for (const nlohmann::ordered_json& start : read_environment()) {
+    const auto job = start.is_object() ? start.find("job") : start.end();
+    jobs.push_back(job != start.end() && job->is_string() ? job->get<std::string>() : "");
+  }
+  return jobs;
 }
 
 std::optional<nlohmann::ordered_json> RunFolder::read_exit_record() const {

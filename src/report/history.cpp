@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -31,7 +32,6 @@ constexpr std::array train_names{
     "memory_bytes",  "gpu_util",       "memory_device_bytes", "memory_host_bytes",
     "gpu_temp_c",    "gpu_power_w",    "gpu_clock_mhz",       "cpu_util_mean",
     "gpu_util_mean", "gpu_temp_c_max", "gpu_power_w_mean",    "gpu_clock_mhz_min"};
-constexpr const char* batch_name = "batch";
 constexpr std::array evaluation_names{"loss", "top1", "top5", "perplexity"};
 
 constexpr std::size_t max_evaluated_sets = 8, max_marks = 50, max_event_kinds = 64;
@@ -47,15 +47,10 @@ std::string text_of(const monitor::MetricsReader& row, const char* key, std::siz
   return member.is_string() ? printable(member.get_ref<const std::string&>(), max_bytes) : "";
 }
 
-template <class Names>
-std::vector<std::string> with_batch(const Names& names) {
-  std::vector<std::string> all(names.begin(), names.end());
-  all.emplace_back(batch_name);
-  return all;
-}
-
 History empty_history(std::size_t max_buckets) {
-  return {.train = Track(with_batch(train_names), max_buckets),
+  std::vector<std::string> names(train_names.begin(), train_names.end());
+  names.emplace_back("batch");
+  return {.train = Track(std::move(names), max_buckets),
           .noise = Track({"noise_scale"}, max_buckets),
           .evaluations = {},
           .marks = {},
@@ -71,25 +66,21 @@ History empty_history(std::size_t max_buckets) {
           .tensors = {}};
 }
 
-/// Returns the epoch and the samples of a step, between those of the rows around it.
+/// Sets the epoch and the samples of a step, between those of the rows around it.
 void complete_place(Place& place, const Track& track) {
-  const auto step = static_cast<std::size_t>(Axis::step);
-  Place before{};
+  Place before{}, after{};
+  const double step = coordinate(place, Axis::step);
   for (std::size_t bucket = 0; bucket < track.buckets(); ++bucket) {
-    const Place& after = track.place(bucket);
-    if (after[step] >= place[step]) {
-      const double width = after[step] - before[step],
-                   part = width > 0 ? (place[step] - before[step]) / width : 0;
-      for (const Axis axis : {Axis::epoch, Axis::samples}) {
-        const auto at = static_cast<std::size_t>(axis);
-        place[at] = before[at] + part * (after[at] - before[at]);
-      }
-      return;
-    }
+    after = track.place(bucket);
+    if (coordinate(after, Axis::step) >= step) break;
     before = after;
   }
+  const double first = coordinate(before, Axis::step),
+               width = coordinate(after, Axis::step) - first,
+               part = width > 0 ? (step - first) / width : 0;
   for (const Axis axis : {Axis::epoch, Axis::samples})
-    place[static_cast<std::size_t>(axis)] = before[static_cast<std::size_t>(axis)];
+    coordinate(place, axis) =
+        coordinate(before, axis) + part * (coordinate(after, axis) - coordinate(before, axis));
 }
 
 }  // namespace

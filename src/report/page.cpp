@@ -165,15 +165,14 @@ std::optional<std::size_t> index_of(const Track& track, std::string_view name) {
                               : std::optional(static_cast<std::size_t>(found - names.begin()));
 }
 
-std::string to_page(const Report& report) {
+std::string to_page(Report report) {
   // The curves take most of a page. With one run they are far below the limit.
   constexpr int max_reductions = 12;
-  Report shown = report;
   PageLimits limits;
-  std::string page = page_of(shown, limits);
+  std::string page = page_of(report, limits);
   for (int i = 0; i < max_reductions && page.size() > max_page_bytes; ++i) {
-    reduce(shown, limits);
-    page = page_of(shown, limits);
+    reduce(report, limits);
+    page = page_of(report, limits);
   }
   return page;
 }

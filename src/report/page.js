@@ -87,7 +87,7 @@
     return element;
   };
 
-  // What the program has drawn over the steps.
+  // The paths, ticks and marks over the steps, as the program has drawn them.
   const drawn = charts.map((chart) => ({
     paths: [...chart.querySelectorAll("path")].map((path) => path.getAttribute("d")),
     ticks: [...chart.querySelector(".x-axis").children],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Draws the curves of a page over the steps. page.js draws the same paths over the other axes, from
-// the same numbers.
+// Draws the curves of a page over the steps. page.js keeps these paths, and draws those over the
+// other axes from the same numbers.
 //
 // A curve has up to three paths. Raw: through the least and the largest value of each bucket.
 // Smooth: through means over neighboring buckets. Dots: evaluations that are few.
@@ -173,7 +173,7 @@ std::vector<Curve> curves_of(const Report& report, const ChartKind& kind) {
 }
 
 double step_of(const Track& track, std::size_t bucket) {
-  return track.place(bucket)[static_cast<std::size_t>(Axis::step)];
+  return coordinate(track.place(bucket), Axis::step);
 }
 
 std::string path_of(const Curve& curve, Form form, const PixelAxis& x, const PixelAxis& y,
@@ -250,7 +250,7 @@ std::string marks(const Report& report, const PixelAxis& x) {
   for (std::size_t run = 0; run < report.runs.size(); ++run) {
     const std::vector<Mark>& all = report.runs[run].history.marks;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const double at = x.pixel(all[i].place[static_cast<std::size_t>(Axis::step)]);
+      const double at = x.pixel(coordinate(all[i].place, Axis::step));
       if (!(at >= left && at <= right)) continue;
       text += fmt::format(
           "<line class=\"event{}\" data-run=\"{}\" data-mark=\"{}\" x1=\"{:.1f}\" y1=\"{:.0f}\" "
@@ -262,16 +262,18 @@ std::string marks(const Report& report, const PixelAxis& x) {
   return text;
 }
 
+void include(PixelAxis& axis, const Track& track, std::size_t name, double scale) {
+  const Track::Range range = track.whole_range(name);
+  axis.include(scale * range.low);
+  axis.include(scale * range.high);
+}
+
 /// Chooses the range of the values. A logarithmic axis is for values that differ by a factor of
 /// 100.
 PixelAxis value_axis(const std::vector<Curve>& curves, const ChartKind& kind) {
   constexpr double large_factor = 100;
   PixelAxis axis{.first_pixel = bottom, .last_pixel = top};
-  for (const Curve& curve : curves) {
-    const Track::Range range = curve.values->whole_range(curve.name);
-    axis.include(kind.scale * range.low);
-    axis.include(kind.scale * range.high);
-  }
+  for (const Curve& curve : curves) include(axis, *curve.values, curve.name, kind.scale);
   axis.logarithmic = kind.may_be_logarithmic && axis.low > 0 && axis.high > large_factor * axis.low;
   if (!axis.logarithmic) axis.begin_at_zero(0.5);
   if (kind.begins_at_zero && axis.low > 0) axis.low = 0;
@@ -282,8 +284,7 @@ PixelAxis value_axis(const std::vector<Curve>& curves, const ChartKind& kind) {
 PixelAxis step_axis(const Report& report, const std::vector<Curve>& curves) {
   PixelAxis axis{.first_pixel = left, .last_pixel = right};
   for (const RunRecord& run : report.runs)
-    for (const Mark& mark : run.history.marks)
-      axis.include(mark.place[static_cast<std::size_t>(Axis::step)]);
+    for (const Mark& mark : run.history.marks) axis.include(coordinate(mark.place, Axis::step));
   for (const Curve& curve : curves)
     for (std::size_t bucket = 0; bucket < curve.values->buckets(); ++bucket)
       axis.include(step_of(*curve.values, bucket));
@@ -348,11 +349,8 @@ std::string chart(const Report& report, const ChartKind& kind) {
 bool varies(const Report& report, const char* name) {
   PixelAxis range;
   for (const RunRecord& run : report.runs)
-    if (const auto index = index_of(run.history.train, name)) {
-      const Track::Range whole = run.history.train.whole_range(*index);
-      range.include(whole.low);
-      range.include(whole.high);
-    }
+    if (const auto index = index_of(run.history.train, name))
+      include(range, run.history.train, *index, 1);
   return range.low < range.high;
 }
 

@@ -91,21 +91,22 @@ int color_of(std::string_view key) {
 /// Returns "GPUs 12 kWh, 0.31 J a sample": the energy of the starts that know it.
 std::string energy_of(const RunRecord& run) {
   const monitor::Account& account = *run.account;
-  const double samples =
-      run.history.train.buckets() == 0
-          ? 0
-          : run.history.train.last_place()[static_cast<std::size_t>(Axis::samples)];
+  const double samples = run.history.train.buckets() == 0
+                             ? 0
+                             : coordinate(run.history.train.last_place(), Axis::samples);
   const auto tokens = latest_of(run, "tokens_per_s"), rate = latest_of(run, "samples_per_s");
   std::string text;
   const auto add = [&](const monitor::Account::Energy& energy, const std::string& what) {
     if (energy.starts == 0) return;
     text += fmt::format("{}{} {}", text.empty() ? "" : "; ", what, format_energy(energy.joules));
-    if (energy.starts < account.starts)
+    if (energy.starts < account.starts) {
       text += fmt::format(" in {} of {} starts", energy.starts, account.starts);
-    else if (samples > 0)
-      text += fmt::format(", {} a sample", format_energy(energy.joules / samples));
-    if (energy.starts == account.starts && samples > 0 && tokens && rate)
-      text += fmt::format(", {} a token", format_energy(energy.joules / samples * *rate / *tokens));
+    } else if (samples > 0) {
+      const double of_a_sample = energy.joules / samples;
+      text += fmt::format(", {} a sample", format_energy(of_a_sample));
+      if (tokens && rate)
+        text += fmt::format(", {} a token", format_energy(of_a_sample * *rate / *tokens));
+    }
   };
   add(account.gpu_energy, "GPUs");
   add(account.host_energy,
@@ -183,7 +184,9 @@ struct CellRange {
   void include(double value, double step) {
     if (!(value > 0) || !std::isfinite(value)) return;
     low = std::min(low, value);
-    if (value > high) high = value, step_of_high = step;
+    if (value <= high) return;
+    high = value;
+    step_of_high = step;
   }
   bool is_empty() const { return high == 0; }
 };

@@ -88,8 +88,8 @@ std::string progress_of(const RunRecord& run) {
   const Track& train = run.history.train;
   if (train.buckets() == 0) return "";
   const Place& place = train.last_place();
-  std::string text = fmt::format("{:.0f}", place[static_cast<std::size_t>(Axis::step)]);
-  if (const double epoch = place[static_cast<std::size_t>(Axis::epoch)]; epoch >= 0)
+  std::string text = fmt::format("{:.0f}", coordinate(place, Axis::step));
+  if (const double epoch = coordinate(place, Axis::epoch); epoch >= 0)
     text += fmt::format(", epoch {:.2f}", epoch);
   if (run.deck) text += fmt::format("; ends after {}", escaped(to_string(run.deck->run.stop)));
   return text;

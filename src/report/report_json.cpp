@@ -261,7 +261,12 @@ std::string curve_data(const Report& report) {
       -1, ' ', false, Json::error_handler_t::replace);
   // A text of a run could end the element of the script.
   std::string result;
-  for (const char c : text) result += c == '<' ? std::string("\\u003c") : std::string(1, c);
+  for (const char c : text) {
+    if (c == '<')
+      result += "\\u003c";
+    else
+      result += c;
+  }
   return result;
 }
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <set>
 #include <utility>
@@ -225,11 +224,10 @@ class Reader {
     std::vector<std::string> paths;
     std::error_code error;
     std::size_t entries = 0;
-    for (const auto& entry : fs::directory_iterator(folder_.path(), error)) {
-      if (++entries > max_entries) break;
-      if (entry.path().extension() == ".csv" && is_confusion(entry.path().string()))
-        paths.push_back(entry.path().string());
-    }
+    for (fs::directory_iterator entry(folder_.path(), error), end;
+         !error && entry != end && ++entries <= max_entries; entry.increment(error))
+      if (entry->path().extension() == ".csv" && is_confusion(entry->path().string()))
+        paths.push_back(entry->path().string());
     std::sort(paths.begin(), paths.end());
     for (std::size_t i = 0; i < paths.size() && i < max_files; ++i)
       attempt([&] {
@@ -247,11 +245,7 @@ class Reader {
 
   /// Returns whether a file begins as a confusion matrix. Links and pipes are none.
   static bool is_confusion(const std::string& path) {
-    if (!other_kind_of_file(path).empty()) return false;
-    std::string start(confusion_csv_start.size(), '\0');
-    return std::ifstream(path, std::ios::binary)
-               .read(start.data(), static_cast<std::streamsize>(start.size())) &&
-           start == confusion_csv_start;
+    return other_kind_of_file(path).empty() && io::begins_with(path, confusion_csv_start);
   }
 
   monitor::RunFolder folder_;
@@ -274,10 +268,7 @@ std::string RunRecord::diagnosis() const {
 }
 
 RunRecord read_run(const std::string& path, std::size_t max_buckets) {
-  validate(!fs::is_regular_file(path), "{}: is a file; name the folder of a run", path);
-  validate(fs::is_directory(path), "{}: no such folder; name the folder of a run", path);
-  validate(monitor::RunFolder(path).has_run(),
-           "{}: is no run folder: it has neither checkpoints/ nor metrics.jsonl", path);
+  monitor::RunFolder(path).check_is_run();
   return Reader(path, max_buckets).read();
 }
 

@@ -17,8 +17,8 @@ void join(Track::Range& into, const Track::Range& other) {
 }  // namespace
 
 void Track::add(const Place& place, std::span<const double> values) {
-  const auto step = static_cast<std::size_t>(Axis::step);
-  const bool goes_back = !places_.empty() && place[step] < last_place_[step];
+  const bool goes_back =
+      !places_.empty() && coordinate(place, Axis::step) < coordinate(last_place_, Axis::step);
   last_place_ = place;
   if (rows_of_last_ == 0) {
     if (places_.size() == max_buckets_) reduce();
@@ -42,7 +42,7 @@ void Track::add(const Place& place, std::span<const double> values) {
 
 void Track::reduce() {
   if (places_.empty()) return;
-  const std::size_t last = places_.size() - 1, half = places_.size() / 2 + places_.size() % 2;
+  const std::size_t last = places_.size() - 1, half = (places_.size() + 1) / 2;
   for (std::size_t i = 0; i < half; ++i) {
     const std::size_t first = 2 * i, second = std::min(first + 1, last);
     const Place later = places_[second];

@@ -77,7 +77,13 @@ class Prometheus(harness.Case):
 
     def test_every_metric_is_documented(self):
         source = DOCUMENTS.parent / "src/monitor/prometheus.cpp"
-        self.assertEqual(set(re.findall(r'"(trireme_\w+)"', source.read_text())), KNOWN)
+        text = source.read_text()
+        self.assertEqual(set(re.findall(r'"(trireme_\w+)"', text)), KNOWN)
+        events = re.search(r"known_events\{(.*?)\}", text, re.S).group(1)
+        rows = (DOCUMENTS / "reference/metrics.md").read_text()
+        table = rows[rows.index("| `event` | meaning |") :].split("\n\n")[0]
+        named = re.findall(r"^\| `(\w+)` \| [^m]", table, re.M)
+        self.assertEqual(re.findall(r'"(\w+)"', events), named)
 
     def test_promtool_accepts_the_file(self):
         if not shutil.which("promtool"):

@@ -10,11 +10,9 @@ namespace trireme {
 
 /// The energy that this host has taken since the object was made, from files of the kernel:
 ///
-/// - RAPL: the counters of all processor packages (/sys/class/powercap). Without memory, GPUs and
+/// - rapl: the counters of all processor packages (/sys/class/powercap). Without memory, GPUs and
 ///   fans. Most systems let only root read them.
-/// - else the power meters of the whole host (/sys/class/hwmon, driver acpi_power_meter),
-/// integrated
-///   over the reads.
+/// - hwmon: without rapl, the power meters of the whole host (/sys/class/hwmon), integrated.
 ///
 /// Other programs on the host count too. Not thread-safe.
 class HostEnergy {

@@ -18,7 +18,7 @@ struct DeviceReading {
   /// Since the driver was loaded. Absent for a partition of a GPU (MIG): the counter is that of the
   /// whole GPU.
   std::optional<double> energy_joules;
-  /// Whether power or temperature keep the clocks below those that were asked for.
+  /// Power or temperature keep the clocks below those that were asked for.
   std::optional<bool> is_throttled;
 };
 

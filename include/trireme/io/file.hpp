@@ -69,6 +69,9 @@ class File {
   int descriptor_ = -1;
 };
 
+/// Returns whether a file can be read and begins with these bytes. Follows links.
+bool begins_with(const std::string& path, std::string_view bytes);
+
 /// Returns the whole file as text. Throws InputError if the file is missing or longer than
 /// `max_bytes`.
 std::string read_text_file(const std::string& path,

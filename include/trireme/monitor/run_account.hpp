@@ -56,7 +56,7 @@ struct Account {
     std::int64_t starts = 0;
   };
   Energy gpu_energy, host_energy;
-  /// Of all nodes of the Slurm jobs that have ended before another start; `starts`: those jobs.
+  /// The energy of all nodes of earlier Slurm jobs; `starts`: the number of these jobs.
   Energy slurm_energy;
   std::string host_energy_source, host_energy_scope;  ///< of the latest start, as in its rows
 

@@ -33,6 +33,8 @@ class RunFolder {
 
   /// Returns whether a run has worked in the folder: it has checkpoints/ or metrics.jsonl.
   bool has_run() const;
+  /// Throws InputError unless a run has worked in the folder.
+  void check_is_run() const;
 
   /// Checks the names that a run uses, before anything is written. The folder and `checkpoints` may
   /// be links, other names may not: a link could lead to any file of this user. `uses_tensorboard`:
@@ -51,6 +53,9 @@ class RunFolder {
   /// Returns the array in environment.json, with one object for each start; an empty one if the
   /// file is missing. Throws InputError if it cannot be read.
   nlohmann::ordered_json read_environment() const;
+  /// Returns the job of each start in environment.json, "slurm 4711"; "" outside of a job. Throws
+  /// as read_environment() does.
+  std::vector<std::string> read_jobs() const;
   static constexpr std::int64_t max_environment_bytes = std::int64_t{16} << 20;
   /// Returns the object in exit.json; none if it is missing. Throws InputError if it cannot be
   /// read.

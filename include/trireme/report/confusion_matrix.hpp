@@ -9,7 +9,7 @@
 
 namespace trireme::report {
 
-/// What a report shows of a confusion matrix from a file of `evaluate --confusion`.
+/// The scores and counts of a confusion matrix, from a file of `evaluate --confusion`.
 struct ConfusionMatrix {
   std::string file;                  ///< its name in the run folder
   std::vector<std::string> classes;  ///< printable and short

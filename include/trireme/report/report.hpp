@@ -35,6 +35,6 @@ inline constexpr std::string_view page_start = "<!DOCTYPE html>\n<!-- trireme re
 /// Returns the report as one HTML page, which needs no other file and no network. Every text of the
 /// runs is escaped. Curves and lists are shortened until it has max_page_bytes. The same report
 /// always gives the same bytes.
-std::string to_page(const Report& report);
+std::string to_page(Report report);
 
 }  // namespace trireme::report

@@ -42,9 +42,8 @@ struct RunRecord {
   /// The first starts and, if there are more, the latest ones.
   std::vector<StartEntry> starts;
   std::size_t start_count = 0;
-  // Of the latest start.
-  std::vector<std::string> hosts, devices;  ///< by world rank
-  std::optional<parallel::MeshShape> mesh;
+  std::vector<std::string> hosts, devices;  ///< by world rank, of the latest start
+  std::optional<parallel::MeshShape> mesh;  ///< of the latest start
   History history;
   std::optional<monitor::Account> account;
   std::optional<PredictedRun> predicted;

@@ -18,6 +18,10 @@ inline constexpr std::array axis_names{"step", "epoch", "samples", "seconds"};
 
 /// A place in a run: its value on each axis, NaN where it is unknown.
 using Place = std::array<double, axis_names.size()>;
+inline double& coordinate(Place& place, Axis axis) { return place[static_cast<std::size_t>(axis)]; }
+inline double coordinate(const Place& place, Axis axis) {
+  return place[static_cast<std::size_t>(axis)];
+}
 
 /// Numbers over the course of a run, in bounded memory.
 ///

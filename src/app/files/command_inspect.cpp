@@ -268,11 +268,8 @@ void describe_checkpoints(Json& json, const std::string& folder) {
 Json energy_of_jobs(const monitor::RunFolder& folder) {
   constexpr std::size_t max_jobs = 1000;
   std::set<std::string> jobs;
-  for (const Json& start : folder.read_environment())
-    if (const auto job = start.is_object() ? start.find("job") : start.end();
-        job != start.end() && job->is_string())
-      if (const auto& text = job->get_ref<const std::string&>(); text.starts_with("slurm "))
-        jobs.insert(text);
+  for (const std::string& job : folder.read_jobs())
+    if (job.starts_with("slurm ")) jobs.insert(job);
   validate(jobs.size() <= max_jobs, "--sacct: {} has {} Slurm jobs, more than {}", folder.path(),
            jobs.size(), max_jobs);
   double joules = 0;

@@ -6,6 +6,7 @@
 // on one process.
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -35,7 +36,7 @@ ExitCode report_command(const ReportOptions& options) {
            "--out {}: must end in .html, so that no file of a run is meant",
            printable(options.out));
   if (!options.out.empty()) validate_output("--out", options.out, OutputForm::report);
-  const report::Report report = report::read_report(options.runs);
+  report::Report report = report::read_report(options.runs);
   if (options.json) {
     // In ASCII: a terminal must not act on names and texts of files.
     write_output("-", report::to_json(report).dump(
@@ -43,10 +44,10 @@ ExitCode report_command(const ReportOptions& options) {
                           "\n");
     return ExitCode::done;
   }
-  const std::string page = report::to_page(report);
+  const std::string runs = counted(std::ssize(report.runs), "run", "runs"),
+                    page = report::to_page(std::move(report));
   write_output(options.out, page);
-  fmt::print("{}: {}, {}\n", printable(options.out),
-             counted(std::ssize(report.runs), "run", "runs"), format_bytes(page.size()));
+  fmt::print("{}: {}, {}\n", printable(options.out), runs, format_bytes(page.size()));
   return ExitCode::done;
 }
 

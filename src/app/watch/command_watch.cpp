@@ -178,10 +178,7 @@ void follow_on_terminal(WatchedRun& run, double every) {
 }
 
 ExitCode watch_command(const WatchOptions& options) {
-  validate(fs::is_directory(options.run), "{}: no such folder; name the folder of a run",
-           options.run);
-  validate(monitor::RunFolder(options.run).has_run(),
-           "{}: is no run folder: it has neither checkpoints/ nor metrics.jsonl", options.run);
+  monitor::RunFolder(options.run).check_is_run();
   validate(options.every >= 0.1 && options.every <= 3600, "--every {}: must be 0.1 to 3600 seconds",
            options.every);
   WatchedRun run(options.run);

@@ -50,29 +50,20 @@ std::string text_of(const nlohmann::ordered_json& value) {
 }  // namespace
 
 void Course::add(double value) {
-  constexpr double largest = 1e150;  // means of larger ones may overflow
-  if (!(std::abs(value) <= largest)) return;
-  if (values_of_last_ == 0) {
-    if (means_.size() == max_means) {
-      for (std::size_t i = 0; i < max_means / 2; ++i)
-        means_[i] = (means_[2 * i] + means_[2 * i + 1]) / 2;
-      means_.resize(max_means / 2);
-      values_per_mean_ *= 2;
-    }
-    means_.push_back(0);
-  }
-  ++values_of_last_;
-  means_.back() += (value - means_.back()) / static_cast<double>(values_of_last_);
-  if (values_of_last_ == values_per_mean_) values_of_last_ = 0;
+  constexpr double largest = 1e150;  // sums of larger ones may overflow
+  if (std::abs(value) <= largest) track_.add({}, std::array{value});
 }
 
 std::vector<double> Course::means(std::size_t columns) const {
-  if (means_.size() <= columns) return means_;
+  std::vector<double> all;
+  for (std::size_t bucket = 0; bucket < track_.buckets(); ++bucket)
+    all.push_back(track_.range(bucket, 0).mean());
+  if (all.size() <= columns) return all;
   std::vector<double> result(columns);
   for (std::size_t i = 0; i < columns; ++i) {
-    const std::size_t begin = i * means_.size() / columns, end = (i + 1) * means_.size() / columns;
+    const std::size_t begin = i * all.size() / columns, end = (i + 1) * all.size() / columns;
     double sum = 0;
-    for (std::size_t j = begin; j < end; ++j) sum += means_[j];
+    for (std::size_t j = begin; j < end; ++j) sum += all[j];
     result[i] = sum / static_cast<double>(end - begin);
   }
   return result;

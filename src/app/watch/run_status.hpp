@@ -10,11 +10,12 @@
 
 #include "trireme/base/duration.hpp"
 #include "trireme/monitor/metrics.hpp"
+#include "trireme/report/track.hpp"
 
 namespace trireme::app {
 
-/// The course of a number over a run, in bounded memory: means over ever more values. Values that
-/// are not finite, or beyond 1e150, are left out.
+/// The course of a number over a run, in bounded memory. Values that are not finite, or beyond
+/// 1e150, are left out.
 class Course {
  public:
   void add(double value);
@@ -23,8 +24,7 @@ class Course {
 
  private:
   static constexpr std::size_t max_means = 512;
-  std::vector<double> means_;
-  std::int64_t values_per_mean_ = 1, values_of_last_ = 0;
+  report::Track track_{{"value"}, max_means};
 };
 
 /// Returns a line of block characters (U+2581 to U+2588) from the least to the largest value; the

@@ -104,15 +104,11 @@ void record_start(const Run& run, const TrainRequest& request, const RestoredRun
 std::optional<JobEnergy> previous_job_energy(const monitor::RunFolder& folder,
                                              const std::string& job) {
   try {
-    const auto starts = folder.read_environment();
-    if (starts.empty() || !starts.back().is_object()) return std::nullopt;
-    const auto found = starts.back().find("job");
-    const std::string text = found != starts.back().end() && found->is_string()
-                                 ? found->get<std::string>()
-                                 : std::string();
-    const std::optional<BatchJob> previous = BatchJob::parse(text);
-    if (!previous || text == job) return std::nullopt;
-    if (const auto joules = query_job_energy(*previous)) return JobEnergy{text, *joules};
+    const std::vector<std::string> jobs = folder.read_jobs();
+    if (jobs.empty() || jobs.back() == job) return std::nullopt;
+    const std::optional<BatchJob> previous = BatchJob::parse(jobs.back());
+    if (!previous) return std::nullopt;
+    if (const auto joules = query_job_energy(*previous)) return JobEnergy{jobs.back(), *joules};
   } catch (const std::exception&) {
     // A damaged record is set aside when this start is recorded; energy stops no run.
   }

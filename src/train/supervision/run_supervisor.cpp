@@ -57,9 +57,7 @@ void RunSupervisor::end_step(RunState& state, const StepResult& result, bool row
   // 3. One step is not enough to find a slow rank: it stays in the window.
   busy_.add(result.busy_seconds, result.times.total);
   if (!row_follows) return;
-  RankReport report{.device_bytes = memory_in_use(run_.device).value_or(-1),
-                    .host_bytes = resident_bytes(),
-                    .sensors = sensors_.latest()};
+  RankReport report = own_report();
   if (busy_.steps() > 1) {
     report.busy_seconds = busy_.busy_seconds();
     report.step_seconds = busy_.step_seconds();
@@ -71,11 +69,14 @@ void RunSupervisor::end_step(RunState& state, const StepResult& result, bool row
 void RunSupervisor::end_run(const RunState& state) {
   if (reports_.are_under_way()) read_reports(state);
   sensors_.read();
-  reports_.post({.device_bytes = memory_in_use(run_.device).value_or(-1),
-                 .host_bytes = resident_bytes(),
-                 .sensors = sensors_.latest()});
-  const std::span<const RankReport> reports = reports_.wait();
-  if (run_.mesh.world.rank() == 0) recorder_.set_rank_figures(figures_of(reports), hosts_);
+  reports_.post(own_report());
+  read_reports(state);
+}
+
+RankReport RunSupervisor::own_report() {
+  return {.device_bytes = memory_in_use(run_.device).value_or(-1),
+          .host_bytes = resident_bytes(),
+          .sensors = sensors_.latest()};
 }
 
 void RunSupervisor::read_reports(const RunState& state) {

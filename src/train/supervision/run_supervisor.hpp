@@ -60,6 +60,9 @@ class RunSupervisor {
 
  private:
   void on_phase(const std::string& phase);
+  /// Returns the memory and the sensors of this rank.
+  RankReport own_report();
+  /// Waits for the posted reports and passes them on.
   void read_reports(const RunState& state);
   void report_slow_ranks(const RunState& state, std::span<const RankReport> reports);
   std::string describe_rank(int rank) const;
