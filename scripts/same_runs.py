@@ -132,11 +132,11 @@ def make_data(program, folder):
 def count_events(trace):
     """Returns the number of actions and messages by rank and name."""
     counts = collections.Counter()
-    events = json.loads(trace.read_text(encoding="utf-8"))
-    for event in events if isinstance(events, list) else events["traceEvents"]:
-        # An action, or the begin of a message. The number of waits depends on the time. Reports of
-        # ranks travel beside the steps, so they may end where nothing is recorded.
-        if event["ph"] in "Xb" and event["name"] not in ("wait", "rank_reports"):
+    for event in json.loads(trace.read_text(encoding="utf-8")):
+        # Reports of ranks travel beside the steps, so they may end where nothing is recorded.
+        is_message = event.get("cat") == "exchange" and event["name"] != "rank_reports"
+        # Before lanes existed, a message was a pair of events.
+        if event["ph"] in "Xb" and (is_message or event["name"] in ("forward", "backward")):
             counts[f"rank {event['pid']}: {event['name']}"] += 1
     return dict(sorted(counts.items()))
 

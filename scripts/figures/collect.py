@@ -32,20 +32,16 @@ def step_of(run):
     log = (run / "log.txt").read_text(encoding="utf-8")
     places = dict(re.findall(r"rank (\d+): (stage \d+ data \d+)", log))
     trace = json.loads((run / "trace.json").read_text(encoding="utf-8"))
-    events, open_at = [], {}
-    for event in trace if isinstance(trace, list) else trace["traceEvents"]:
-        if event.get("args", {}).get("step") != STEP:
+    events = []
+    for event in trace:
+        if event["args"].get("step") != STEP:
             continue
         rank, name, at = event["pid"], event["name"], event["ts"] / 1e3
-        if event["name"] == "wait":
-            continue
-        if event["ph"] == "X":
-            end = at + event["dur"] / 1e3
+        end = at + event["dur"] / 1e3
+        if name in ("forward", "backward"):
             events.append([rank, name, at, end, event["args"]["micro_batch"]])
-        elif event["ph"] == "b":
-            open_at[event["id"]] = at
-        elif event["ph"] == "e":
-            events.append([rank, name, open_at.pop(event["id"]), at, -1])
+        elif event.get("cat") == "exchange":
+            events.append([rank, name, at, end, -1])
     origin = min(event[2] for event in events)
     layout = re.search(r"layout: (.*)", log)[1]
     return {
@@ -54,7 +50,6 @@ def step_of(run):
         "events": [
             [r, n, round(b - origin, 2), round(e - origin, 2), m]
             for r, n, b, e, m in sorted(events)
-            if n in ("forward", "backward") or "_" in n
         ],
     }
 

@@ -21,6 +21,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/device/profile_range.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/io/seal.hpp"
 #include "values.hpp"
@@ -120,7 +121,10 @@ struct BackgroundWrite::Implementation {
   void digest_copy() {
     enter_phase("checkpoint-copy");
     const double start = monotonic_seconds();
-    report.copy_seconds = state.wait();
+    {
+      const ProfileRange range("trireme/checkpoint/copy", "checkpoint");
+      report.copy_seconds = state.wait();
+    }
     thread_seconds -= monotonic_seconds() - start;  // waiting is not work
     plan.digests = digests_of(slices);
   }
@@ -151,6 +155,7 @@ struct BackgroundWrite::Implementation {
   /// Publishes the file: rank 0 writes the seal and renames it. All ranks have agreed that its
   /// content is right.
   void publish_file() {
+    const ProfileRange range("trireme/checkpoint/publish", "checkpoint");
     if (rank == 0)
       io::write_seal(temporary, plan.user_block_bytes, offsets.file_bytes, read_back.block_hashes);
     enter_phase("checkpoint-rename");

@@ -19,6 +19,7 @@
 #include "serialize.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/device/profile_range.hpp"
 #include "trireme/io/seal.hpp"
 
 namespace trireme::checkpoint {
@@ -96,6 +97,7 @@ FilePlan plan_file(const comm::Communicator& world, const std::string& path,
 }
 
 std::vector<std::uint64_t> digests_of(std::span<const TensorSlice> slices) {
+  const ProfileRange range("trireme/checkpoint/digests", "checkpoint");
   std::vector<std::uint64_t> digests(slices.size());
   HostRows rows(slices);
   for (std::size_t i = 0; i < slices.size(); ++i) digests[i] = digest_of(rows, slices[i]);
@@ -125,6 +127,7 @@ void create_staged_file(const comm::Communicator& world, const std::string& path
 
 FileOffsets create_layout(const std::string& temporary, std::span<const TensorSlice> slices,
                           const FilePlan& plan) {
+  const ProfileRange range("trireme/checkpoint/layout", "checkpoint");
   io::Hdf5File file = io::Hdf5File::create(
       temporary, {.user_block_bytes = plan.user_block_bytes, .alignment = dataset_alignment});
   const bool has_optimizer_state =

@@ -8,6 +8,7 @@
 
 #include "digest.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/device/profile_range.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
 
@@ -38,6 +39,7 @@ std::uint64_t partial_digest(const FileExtent& tensor, std::int64_t begin, std::
 ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block,
                     std::int64_t file_bytes, std::span<const FileExtent> tensors,
                     std::span<char> buffer) {
+  const ProfileRange range("trireme/checkpoint/read_back", "checkpoint");
   const std::int64_t blocks = io::seal_blocks(file_bytes - user_block);
   ReadBack found{std::vector<std::uint64_t>(static_cast<std::size_t>(blocks)),
                  std::vector<std::uint64_t>(tensors.size())};

@@ -9,6 +9,7 @@
 #include "host_rows.hpp"
 #include "rows.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/device/profile_range.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::checkpoint {
@@ -80,6 +81,7 @@ std::int64_t staging_elements(std::span<const TensorSlice> slices) {
 void write_values(const std::string& path, std::span<const TensorSlice> slices,
                   std::span<const FileExtent> tensors, std::span<const char> skipped,
                   float* staging) {
+  const ProfileRange range("trireme/checkpoint/write", "checkpoint");
   io::File file(path, io::File::Mode::update);
   HostRows host(slices);
   for (std::size_t i = 0; i < slices.size(); ++i) {

@@ -37,6 +37,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/device/profile_range.hpp"
 
 namespace trireme::data {
 namespace {
@@ -317,6 +318,7 @@ void Loader::State::run_reader(std::vector<std::int64_t> samples_ahead) {
     lock.unlock();
     std::exception_ptr error;
     try {
+      const ProfileRange range("trireme/data/read", "readers");
       read_ahead(first_ahead, last_ahead, samples_ahead);
       fill(task, buffer, reader);
     } catch (...) {

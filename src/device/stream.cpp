@@ -28,6 +28,13 @@ using cuda::check;
 cudaStream_t to_cuda(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t to_cuda(void* event) { return static_cast<cudaEvent_t>(event); }
 
+double cuda_seconds_between(void* earlier, void* later) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, to_cuda(earlier), to_cuda(later)),
+        "reading a stopwatch");
+  return 1e-3 * milliseconds;
+}
+
 bool is_ordinary_host(const void* address) {
   return in_host_memory(device_of(address).kind) && !is_pinned(address);
 }
@@ -168,14 +175,25 @@ void Stopwatch::stop(const Stream& stream) {
 
 double Stopwatch::seconds() const {
 #if defined(TRIREME_ENABLE_CUDA)
-  if (stop_.device_.kind == DeviceKind::cuda) {
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, to_cuda(start_.handle_), to_cuda(stop_.handle_)),
-          "reading a stopwatch");
-    return 1e-3 * milliseconds;
-  }
+  if (stop_.device_.kind == DeviceKind::cuda)
+    return cuda_seconds_between(start_.handle_, stop_.handle_);
 #endif
   return stopped_ - started_;
+}
+
+DeviceMoment::DeviceMoment(Device device) : event_(device, true) {
+  const OwnedStream stream(device);
+  event_.record(stream);
+  event_.wait();
+  seconds_ = monotonic_seconds();
+}
+
+double DeviceMoment::start_of(const Stopwatch& stopwatch) const {
+#if defined(TRIREME_ENABLE_CUDA)
+  if (event_.device_.kind == DeviceKind::cuda)
+    return seconds_ + cuda_seconds_between(event_.handle_, stopwatch.start_.handle_);
+#endif
+  return stopwatch.started_;
 }
 
 void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t bytes) {

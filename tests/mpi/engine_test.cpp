@@ -404,7 +404,8 @@ TEST_P(EngineFixture, RecordsSpansOnRequest) {
       waited += span.end - span.begin;
     else
       ++requests;
-    EXPECT_EQ(span.label, "kept");
+    EXPECT_EQ(span.group, span.is_wait ? "" : world().name());
+    EXPECT_EQ(span.purpose.label, "kept");
     EXPECT_LE(from, span.begin);
     EXPECT_LE(span.begin, span.end);
     EXPECT_LE(span.end, to);

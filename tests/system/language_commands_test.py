@@ -15,6 +15,8 @@ import unittest
 import harness
 import safetensors_io
 
+CHECKPOINT_WORK = {"copy", "digests", "layout", "write", "read_back", "publish"}
+
 
 def gpt2_weights(layers=3, width=16, context=16, vocabulary=256):
     """Returns names, shapes and fixed random values of a GPT-2: {name: (shape, values)}."""
@@ -264,13 +266,34 @@ class LanguageModel(harness.Case):
             # An evaluation between the two recorded steps, whose exchanges are part of neither.
             "--set",
             "evaluate.every=5 steps",
+            # A checkpoint is written while the second one trains.
+            "--set",
+            "checkpoint.every=5 steps",
             ranks=2,
         )
         with open(self.path("run/trace.json")) as file:
-            text = json.load(file)
-        events = text["traceEvents"] if isinstance(text, dict) else text
+            objects = json.load(file)
+        lanes = {
+            (entry["pid"], entry["tid"]): entry["args"]["name"].rstrip(" 0123456789")
+            for entry in objects
+            if entry["name"] == "thread_name"
+        }
+        events = [event for event in objects if event["ph"] == "X"]
+        for event in events:
+            event["lane"] = lanes[event["pid"], event["tid"]]
+        self.check_threads(events)
         waits = [event for event in events if event["name"] == "wait"]
-        actions = [event for event in events if event["ph"] == "X" and event not in waits]
+        self.assertEqual({event["lane"] for event in waits}, {"waits"})
+        actions = [event for event in events if event["name"] in ("forward", "backward")]
+        self.assertEqual({event["lane"] for event in actions}, {"step"})
+        names = {event["lane"]: set() for event in events}
+        for event in events:
+            names[event["lane"]].add(event["name"])
+        self.assertEqual(names["step"], {"forward", "backward", "evaluate"})
+        self.assertEqual(names["optimizer"], {"update", "finish_update"})
+        self.assertEqual(names["readers"], {"read"})
+        self.assertLessEqual(names["checkpoint"], CHECKPOINT_WORK)
+        self.assertIn("digests", names["checkpoint"])
         self.assertEqual({event["pid"] for event in actions}, {0, 1})
         # The second stage waits for its first input, the first one for its first gradient. Waits
         # are the exposed communication of a step. What has arrived already, because a busy machine
@@ -285,6 +308,12 @@ class LanguageModel(harness.Case):
                 if (event["pid"], event["args"]["step"]) == (0, step)
             ]
             self.assertLessEqual(sum(seconds), rows[step]["comm_exposed_s"] + 1e-6 * len(seconds))
+            optimizer = [
+                event["dur"] / 1e6
+                for event in events
+                if (event["pid"], event["args"]["step"], event["lane"]) == (0, step, "optimizer")
+            ]
+            self.assertAlmostEqual(sum(optimizer), rows[step]["optimizer_s"], delta=1e-5)
             # The second stage waits for the input of each of the four micro-batches at most once.
             inputs = [
                 event
@@ -295,16 +324,24 @@ class LanguageModel(harness.Case):
             self.assertLessEqual(len(inputs), 4)
         self.assertEqual(len(actions), 2 * 2 * 2 * 4)  # steps, stages, directions, micro-batches
         # MPI messages that accompany them: each stage sends some and receives some.
-        begins, ends = (
-            {(event["pid"], event["id"]): event for event in events if event["ph"] == phase}
-            for phase in "be"
-        )
-        self.assertEqual(begins.keys(), ends.keys())
-        for key, begin in begins.items():
-            self.assertLessEqual(begin["ts"], ends[key]["ts"])
-        names = [(begin["pid"], begin["name"]) for begin in begins.values()]
+        exchanges = [event for event in events if event.get("cat") == "exchange"]
         for sender, direction in ((0, "activation"), (1, "gradient")):
-            self.assertEqual(names.count((1 - sender, "receive_" + direction)), 2 * 4)
+            received = [
+                event
+                for event in exchanges
+                if (event["pid"], event["name"]) == (1 - sender, "receive_" + direction)
+            ]
+            self.assertEqual(len(received), 2 * 4)
+            self.assertEqual({event["lane"] for event in received}, {"group pipeline"})
+            self.assertEqual({event["args"]["micro_batch"] for event in received}, set(range(4)))
+
+    def check_threads(self, events):
+        """No two events of a thread overlap, since viewers would nest them."""
+        ends = {}
+        for event in sorted(events, key=lambda event: event["ts"]):
+            thread = event["pid"], event["tid"]
+            self.assertGreaterEqual(event["ts"], ends.get(thread, 0) - 1e-3, event)
+            ends[thread] = event["ts"] + event["dur"]
 
     def test_generate(self):
         self.command("train", "gpt.toml")

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <functional>
-#include <list>
+
+#include "trireme/base/observer_list.hpp"
 
 namespace trireme {
 
 /// Reports to all PhaseObservers that a phase such as "checkpoint-write" starts or continues.
 /// Called at the start of work that may take long or fail, from any thread of any library. Costs
-/// one shared lock if no observer is registered.
+/// one atomic load if no observer is registered.
 void enter_phase(const char* phase);
 
 /// Names a part of a phase while it exists, for reports of the watchdog. Unlike a phase it neither
@@ -27,9 +28,7 @@ class PhasePart {
 /// Registers a callback for enter_phase() until its destruction. The watchdog, the fault injection
 /// and the account of time of a run use it.
 ///
-/// The callback runs in every thread that enters a phase, in several threads at once. The
-/// registration is global, like the signal handlers of a process, because no object of a run owns
-/// the process.
+/// The callback runs in every thread that enters a phase, in several threads at once.
 class PhaseObserver {
  public:
   explicit PhaseObserver(std::function<void(const char* phase)> observer);
@@ -38,7 +37,7 @@ class PhaseObserver {
   PhaseObserver& operator=(const PhaseObserver&) = delete;
 
  private:
-  std::list<std::function<void(const char*)>>::iterator place_;
+  ObserverList<const char*>::Place place_;
 };
 
 }  // namespace trireme

@@ -70,6 +70,7 @@ class Event {
 
  private:
   friend class Stopwatch;
+  friend class DeviceMoment;
   Device device_;
   void* handle_ = nullptr;
 };
@@ -87,8 +88,25 @@ class Stopwatch {
   double seconds() const;
 
  private:
+  friend class DeviceMoment;
   Event start_, stop_;
   double started_ = 0, stopped_ = 0;
+};
+
+/// A moment in the time of a device and in that of the host, which places a Stopwatch in the time
+/// of the host.
+class DeviceMoment {
+ public:
+  /// Takes this moment. Waits until the device has executed an event on a stream of its own, some
+  /// microseconds.
+  explicit DeviceMoment(Device device);
+  /// Returns the value of monotonic_seconds() at which `stopwatch` was started on this device,
+  /// accurate to some microseconds. The caller must have waited for that point.
+  double start_of(const Stopwatch& stopwatch) const;
+
+ private:
+  Event event_;
+  double seconds_ = 0;
 };
 
 /// Enqueues a copy of `bytes` bytes on the stream. Each side is in host memory or on the stream's

@@ -276,7 +276,8 @@ void Engine::State::retire(List done) {
     RequestSlot& slot = done.pop();
     bytes_sent += slot.calls.bytes_sent();
     if (records_spans)
-      spans.push_back({slot.purpose.label, slot.begin_seconds, monotonic_seconds(), false});
+      spans.push_back(
+          {slot.purpose, slot.group->ranks.name(), slot.begin_seconds, monotonic_seconds(), false});
     if (slot.staging_copy.staged()) {
       slot.copy_back_enqueued = true;
     } else {
@@ -348,7 +349,7 @@ class Engine::State::WaitNote {
 /// Polls on the main thread until done(): it has nothing else to do, and waking the engine's thread
 /// takes time. The engine's thread sleeps meanwhile.
 template <class Done>
-void Engine::State::wait_until(Request request, std::string_view label, Done&& done) {
+void Engine::State::wait_until(Request request, Purpose purpose, Done&& done) {
   if (done()) return;
   const double begin = monotonic_seconds();
   const WaitNote note(*this, request, begin);
@@ -366,7 +367,7 @@ void Engine::State::wait_until(Request request, std::string_view label, Done&& d
   {
     const std::lock_guard lock(mutex);
     main_is_waiting = false;
-    if (records_spans) spans.push_back({label, begin, end, true});
+    if (records_spans) spans.push_back({purpose, {}, begin, end, true});
   }
   wake.notify_one();
   waited_seconds += end - begin;
@@ -384,7 +385,7 @@ void Engine::State::wait(Request request) {
   // host waits.
   if (staging != nullptr && staging->compute().graphs != nullptr)
     staging->compute().graphs->flush();
-  wait_until(request, slot.purpose.label,
+  wait_until(request, slot.purpose,
              [&] { return request == 0 || slot.request != request || slot.copy_back_enqueued; });
   if (request == 0 || slot.request != request) return;
   // Staged: the compute stream waits for the copy back.

@@ -204,7 +204,7 @@ struct Engine::State {
   void free_slot(RequestSlot& slot);
   /// `request`: the one that the caller waits for; 0: all of them. `label`: that of the span.
   template <class Done>
-  void wait_until(Request request, std::string_view label, Done&& done);
+  void wait_until(Request request, Purpose purpose, Done&& done);
 };
 
 }  // namespace trireme::comm

@@ -281,10 +281,8 @@ class RowSequence {
       : start_(parts),
         hosts_(gather_hosts(parts.environment)),
         faults_(parts.request.deck.debug.faults, parts.environment.world().rank()),
-        facts_(facts_of_start(parts)) {
-    if (const auto& steps = parts.request.deck.monitor.trace)
-      trace_ = monitor::Trace(parts.environment.world().rank(), steps->first, steps->last);
-  }
+        facts_(facts_of_start(parts)),
+        trace_(parts.environment.world().rank(), parts.request.deck.monitor.trace) {}
 
   /// Trains until the run ends, and returns its exit code. `newest`: the newest checkpoint, if it
   /// was searched. Keeps the run folder once the start has succeeded.

@@ -20,6 +20,8 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
+#include "trireme/device/profile_range.hpp"
+#include "trireme/monitor/trace.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/trainer.hpp"
 
@@ -46,6 +48,7 @@ Metrics evaluate(Replica& replica, const EvaluationPass& batches,
   const auto rounds = static_cast<std::size_t>(batches.rounds);
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   // 1. Switch to the averaged weights and evaluate this rank's micro-batches.
+  const ProfileRange range("trireme/train/evaluate", monitor::Trace::step_lane.data());
   replica.weight_update().swap_ema();
   const bool whole_model = mesh.shape.ranks() == mesh.shape.data;
   std::exception_ptr unreadable;

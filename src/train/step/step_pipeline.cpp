@@ -103,6 +103,10 @@ StepPipeline::Step& StepPipeline::start_step(const StepRequest& request) {
   step.begin_seconds = step.lap_seconds = monotonic_seconds();
   replica_.engine().record_spans(trace_ != nullptr);
   step.lap_waited_seconds = replica_.engine().waited_seconds();
+  if (trace_ == nullptr)
+    trace_moment_.reset();
+  else if (!trace_moment_)
+    trace_moment_.emplace(replica_.context().stream().device);
   enter_phase("step");
   replica_.begin_step(request.measures_noise);
   return step;
@@ -127,8 +131,9 @@ void StepPipeline::run_schedule(Step& step) {
     const double busy = lap(step, action.forward ? step.times.forward : step.times.backward);
     // An action waits for its input before it computes: the event covers the last `busy` seconds.
     if (trace_ != nullptr)
-      trace_->record_event(action.forward ? "forward" : "backward", step.lap_seconds - busy,
-                           step.lap_seconds, action.micro_batch, action.chunk);
+      trace_->record_event(monitor::Trace::step_lane, action.forward ? "forward" : "backward",
+                           step.lap_seconds - busy, step.lap_seconds,
+                           {{{"micro_batch", action.micro_batch}, {"chunk", action.chunk}}});
   }
   step.busy.stop(replica_.context().stream());
 }
@@ -166,7 +171,7 @@ void StepPipeline::update_weights(Step& step) {
   //    trace.
   update.start_gather();
   if (launches) launches->end();
-  lap(step, step.times.optimizer);
+  trace_optimizer("update", lap(step, step.times.optimizer), step.lap_seconds);
   trace_spans();
 }
 
@@ -229,23 +234,37 @@ StepResult StepPipeline::end() {
   result.times.backward += status_time - start;
   result.times.comm_exposed += waited;
   result.times.optimizer += now - status_time - waited;
+  trace_optimizer("finish_update", now - status_time - waited, now);
   result.times.total = now - std::max(step.begin_seconds, last_end_);
   last_end_ = now;
   // 4. The trace has the exchanges of steps alone, not those of evaluations between them.
+  if (trace_ != nullptr && trace_moment_)
+    for (const TransferClock::Copy& copy : step.transfers.copies(*trace_moment_))
+      trace_->record_event(monitor::Trace::copies_lane, "upload", copy.begin, copy.end);
   trace_spans();
   if (trace_ != nullptr && in_flight() == 0) replica_.engine().record_spans(false);
   return result;
+}
+
+/// Records work of the optimizer that took the last `busy` seconds before `end`, if there is a
+/// trace.
+void StepPipeline::trace_optimizer(const char* name, double busy, double end) {
+  if (trace_ != nullptr)
+    trace_->record_event(monitor::Trace::optimizer_lane, name, end - busy, end);
 }
 
 /// Hands the requests and waits since the last call to the trace, if there is one.
 void StepPipeline::trace_spans() {
   if (trace_ == nullptr) return;
   for (const comm::Engine::Span& span : replica_.engine().take_spans()) {
-    const std::string_view name = span.label.substr(span.label.rfind('/') + 1);
+    const comm::Engine::Purpose& purpose = span.purpose;
+    const std::string_view name = purpose.label.substr(purpose.label.rfind('/') + 1);
+    const monitor::Trace::Items items{
+        {{purpose.first.name, purpose.first.number}, {purpose.second.name, purpose.second.number}}};
     if (span.is_wait)
-      trace_->record_wait(name, span.begin, span.end);
+      trace_->record_wait(name, span.begin, span.end, items);
     else
-      trace_->record_async_event(name, span.begin, span.end);
+      trace_->record_exchange(span.group, name, span.begin, span.end, items);
   }
 }
 

@@ -28,4 +28,13 @@ double TransferClock::seconds() const {
   return seconds;
 }
 
+std::vector<TransferClock::Copy> TransferClock::copies(const DeviceMoment& moment) const {
+  std::vector<Copy> copies;
+  for (std::size_t copy = 0; copy < num_copies_; ++copy) {
+    const double begin = moment.start_of(stopwatches_[copy]);
+    copies.push_back({begin, begin + stopwatches_[copy].seconds()});
+  }
+  return copies;
+}
+
 }  // namespace trireme::train

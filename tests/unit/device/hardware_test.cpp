@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/device/profile_range.hpp"
 
@@ -114,6 +115,27 @@ TEST(ProfileRange, NestsWithoutAProfiler) {
     const ProfileRange inner("trireme/test/inner");
   }
   EXPECT_NO_THROW(ProfileRange("trireme/test/second"));
+}
+
+TEST(ProfileRange, AnObserverSeesRangesThatNameALane) {
+  std::vector<std::string> seen;
+  const double before = monotonic_seconds();
+  double end = before;
+  {
+    const RangeObserver observer([&](const EndedRange& range) {
+      seen.push_back(fmt::format("{} in {}", range.label, range.lane));
+      EXPECT_LE(before, range.begin_seconds);
+      EXPECT_LE(range.begin_seconds, range.end_seconds);
+      EXPECT_LE(end, range.end_seconds);  // Inner ranges end first.
+      end = range.end_seconds;
+    });
+    const ProfileRange outer("trireme/test/outer", "lane");
+    const ProfileRange hidden("trireme/test/hidden");
+    const ProfileRange inner("trireme/test/inner", "other");
+  }
+  const ProfileRange behind("trireme/test/behind", "lane");
+  EXPECT_EQ(seen, (std::vector<std::string>{"trireme/test/inner in other",
+                                            "trireme/test/outer in lane"}));
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Copies of micro-batches to the device: which memory they use again, and how long they take.
 #include "train/step/batch_uploader.hpp"
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "support/replica.hpp"
+#include "trireme/base/clock.hpp"
 
 namespace trireme::train {
 namespace {
@@ -78,6 +81,8 @@ TEST_P(BatchUploaderTest, TheClockCountsTheCopiesOfItsStep) {
   const OwnedStream compute(device);
   BatchUploader uploader(options, device, separate_memory, true, 1, memory);
   TransferClock clock(device, 2 * BatchUploader::max_copies);
+  const double before = monotonic_seconds();
+  const DeviceMoment moment(device);
   for (int step = 0; step < 2; ++step) {
     uploader.begin_step();
     clock.reset();
@@ -94,6 +99,15 @@ TEST_P(BatchUploaderTest, TheClockCountsTheCopiesOfItsStep) {
     uploader.upload(compute, fixture.batch(2), 2);
     EXPECT_EQ(clock.seconds(), two);
     synchronize(compute);
+    // The copies in the time of the host: one after the other, and together the seconds above.
+    double sum = 0, end = before;
+    for (const TransferClock::Copy& copy : clock.copies(moment)) {
+      EXPECT_LE(end, copy.begin);
+      end = copy.end;
+      sum += copy.end - copy.begin;
+    }
+    EXPECT_LE(end, monotonic_seconds());
+    EXPECT_NEAR(sum, two, 1e-9);
   }
 }
 

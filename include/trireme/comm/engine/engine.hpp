@@ -244,11 +244,12 @@ class Engine {
   /// blocks. Any thread may call it.
   std::optional<PeerWait> current_wait() const;
   /// Duration of one request, from its first MPI call to the end of its last one; or, `is_wait`, of
-  /// one wait() or quiesce() that blocked, with the label of the request that it waited for.
+  /// one wait() or quiesce() that blocked, with the purpose of the request that it waited for.
   /// Times are values of monotonic_seconds(). NCCL requests have none, since the host does not see
   /// their end: wait() does not wait for it; quiesce() does, without a span.
   struct Span {
-    std::string_view label;
+    Purpose purpose;
+    std::string_view group;  ///< Name of the request's group, as long as the engine; a wait: empty.
     double begin = 0, end = 0;
     bool is_wait = false;
   };

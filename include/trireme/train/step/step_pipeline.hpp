@@ -127,9 +127,9 @@ class StepPipeline {
   /// 2. The status exchange.
   /// 3. One update; delayed: with the gradient of the previous step.
   ///
-  /// `trace` records an event per action, and exchanges and waits until the step has ended; null:
-  /// none. Waits for the loader and for communication by MPI, but not for the device. Collective
-  /// over the mesh.
+  /// `trace` records an event per action, the update, copies to the device, and exchanges and waits
+  /// until the step has ended; null: none. Waits for the loader and for communication by MPI, but
+  /// not for the device. Collective over the mesh.
   void begin(const StepRequest& request, monitor::Trace* trace = nullptr);
   /// Waits for the oldest step in flight and returns its outcome. Collective over the mesh.
   StepResult end();
@@ -162,6 +162,7 @@ class StepPipeline {
   std::optional<LaunchSection> launch_section(const Step& step, std::size_t number);
   double lap(Step& step, double& part);
   void wait_for_status(Step& step);
+  void trace_optimizer(const char* name, double busy, double end);
   void trace_spans();
   std::optional<GradientSquares> gradients_of(const Step& step,
                                               const optim::StepOutcome& outcome) const;
@@ -177,6 +178,7 @@ class StepPipeline {
   int num_begun_ = 0, num_ended_ = 0;
   double last_end_ = 0;
   monitor::Trace* trace_ = nullptr;           ///< That of the step that was begun last.
+  std::optional<DeviceMoment> trace_moment_;  ///< Before the first of the steps with a trace.
   std::vector<optim::StepOutcome> outcomes_;  ///< By data rank.
   std::vector<std::int64_t> outcome_bounds_;
 };

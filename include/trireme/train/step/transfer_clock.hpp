@@ -23,6 +23,12 @@ class TransferClock {
   void stop(const Stream& stream);
   /// Returns the seconds of all copies since reset(). The device must have executed them.
   double seconds() const;
+  /// One copy, in values of monotonic_seconds().
+  struct Copy {
+    double begin = 0, end = 0;
+  };
+  /// Returns all copies since reset(). The device must have executed them.
+  std::vector<Copy> copies(const DeviceMoment& moment) const;
 
  private:
   std::vector<Stopwatch> stopwatches_;  ///< Empty on a device that uses host memory.
