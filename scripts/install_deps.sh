@@ -146,6 +146,7 @@ if python3 -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then
   python_packages="h5py==3.14.0 numpy==2.2.6"
 fi
 python_packages+=" clang-format==23.1.5 black==26.10.1 pillow==11.3.0"
+python_packages+=" netCDF4==1.7.2 xarray==2025.1.2" # the test data of other programs
 environment=$root/.deps/pytest-venv
 if [ "$with_tests" = yes ] &&
   [ "$(cat "$environment/complete" 2>/dev/null)" != "$python_packages" ]; then

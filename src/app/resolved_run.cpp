@@ -49,6 +49,14 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
     train::validate_same_form(sets.train, **info, std::string("data.") + split, *folder);
   }
   notes = data::validate_same_meaning(meanings);
+  constexpr std::int64_t max_chunk_samples = 4;
+  if (const std::int64_t samples = sets.train.chunk_samples;
+      deck.data.shuffle == data::Shuffle::full && samples > max_chunk_samples)
+    notes.push_back(
+        fmt::format("data.train = \"{}\" is compressed in chunks of {} samples, and shuffle = "
+                    "\"full\" may unpack a chunk for each of them; data.shuffle = \"blocks\" with "
+                    "shuffle_block = {} unpacks it once",
+                    deck.data.train, samples, samples));
   return sets;
 }
 

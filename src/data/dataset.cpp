@@ -10,10 +10,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <mutex>
-#include <numeric>
 
+#include "data/arrays/array_source.hpp"
 #include "data/images/image_operation.hpp"
 #include "data/shards/shard_kind.hpp"
 #include "data/shards/stored_rows.hpp"
@@ -60,7 +59,7 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 }  // namespace
 
 Dataset::Dataset(const std::string& folder, const SampleForm& form)
-    : Dataset(index_dataset(folder), form) {}
+    : Dataset(index_dataset(folder, form.arrays), form) {}
 
 Dataset::Dataset(DatasetIndex index, const SampleForm& form)
     : info_(std::move(index.info)),
@@ -78,10 +77,13 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
     checksums_.push_back(std::move(shard.checksums));
     first_block_.push_back(checksum_blocks_);
     checksum_blocks_ += std::ssize(checksums_.back().values);
-    all_bytes +=
-        shard.rows.element_bytes * std::accumulate(shard.rows.shape.begin(), shard.rows.shape.end(),
-                                                   std::int64_t{1}, std::multiplies<>());
-    shards_.push_back(kind.open(std::move(shard), info_, context, resources));
+    all_bytes += shard.bytes();
+    for (const ArrayVariable& input : shard.inputs)
+      if (!input.rows.filters.empty())
+        info_.chunk_samples = std::max(info_.chunk_samples, input.rows.chunk[0]);
+    shards_.push_back(form.arrays.is_used()
+                          ? open_arrays(std::move(shard), form.arrays, info_.pixel_type, resources)
+                          : kind.open(std::move(shard), info_, context, resources));
     info_.shard_samples.push_back(shards_.back()->size());
     first_sample_.push_back(info_.samples);
     info_.samples += info_.shard_samples.back();

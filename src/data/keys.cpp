@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "data/arrays/array_fields.hpp"
 #include "data/images/augment_fields.hpp"
 
 namespace trireme::data {
@@ -65,17 +66,15 @@ void visit_augment(Visitor& v, const AppliesTo& images, AugmentOptions& augment)
 void visit_keys(Visitor& v, const AppliesTo& images, DataOptions& data) {
   v.table("data");
   v.field({"train",
-           "Names the folder of *.h5 shards of the training set; required.",
+           "Names the training set, a folder of *.h5 shards, or files and patterns with data.hdf5; "
+           "required.",
            {},
            "name the folder of the training set, as in train = \"data/fashion/train\" (trireme "
            "shard makes one)"},
           text(data.train));
-  v.field({"validation",
-           "Names the folder of *.h5 shards that are evaluated during training; optional."},
+  v.field({"validation", "Names the set that is evaluated during training; optional."},
           optional_text(data.validation));
-  v.field({"test",
-           "Names the folder of *.h5 shards of the test set, evaluated once at the end of the run; "
-           "optional."},
+  v.field({"test", "Names the test set, evaluated once at the end of the run; optional."},
           optional_text(data.test));
   v.field({"samples",
            "Sets the number of training samples that are used, chosen once at random; 0: all."},
@@ -114,10 +113,18 @@ void visit_keys(Visitor& v, const AppliesTo& images, DataOptions& data) {
            "resolution that random_resized_crop allows).",
            images},
           choice<Decoding>(data.decode, {{"exact", Decoding::exact}, {"fast", Decoding::fast}}));
+  visit_arrays(v, images, data.hdf5);
   visit_augment(v, images, data.augment);
 }
 
 void check_keys(const DataOptions& data, Reader& reader) {
+  if (data.hdf5.is_used() && data.verify > 0 &&
+      !reader.any_wrong({"data.verify", "data.hdf5.input"}))
+    reader.add_mistake(
+        "data.verify",
+        fmt::format("{}, but files of other programs ([data.hdf5]) have no checksums "
+                    "to compare; use 0",
+                    data.verify));
   const AugmentOptions& augment = data.augment;
   if (augment.random_crop > 0 && augment.random_resized_crop.size > 0 &&
       !reader.any_wrong({"data.augment.random_crop", "data.augment.random_resized_crop"}))

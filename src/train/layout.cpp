@@ -314,12 +314,12 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
   std::string bytes;  // the index, to broadcast it
   comm::together(world, [&] {
     if (world.rank() != 0) return;
-    validate(std::filesystem::is_directory(folder),
+    validate(form.arrays.is_used() || std::filesystem::is_directory(folder),
              "{} = \"{}\": no such folder; correct the path, make the dataset there with trireme "
              "shard (trireme shard --help), or check the deck without data (trireme check "
              "--assume){}",
              key, folder, data::no_folder_hint(folder));
-    index = data::index_dataset(folder, with_checksums);
+    index = data::index_dataset(folder, form.arrays, with_checksums);
     if (world.size() > 1) bytes = data::to_bytes(index);
   });
   if (world.size() > 1) bytes = world.broadcast(bytes, 0);

@@ -11,7 +11,7 @@ import struct
 import zlib
 
 from hostile_files import attribute, checkpoint, images, replace
-from hostile_storage import MAX_CHUNKS, many_images, many_tensor_chunks, spoilt
+from hostile_storage import MANY_CHUNKS, many_images, many_tensor_chunks, spoilt
 
 import h5py
 import numpy as np
@@ -99,7 +99,7 @@ def chunked_tensors(count):
             plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
             plan.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
             plan.set_chunk((1,))
-            space = h5py.h5s.create_simple((MAX_CHUNKS,))
+            space = h5py.h5s.create_simple((MANY_CHUNKS,))
             h5py.h5d.create(file["model"].id, b"%x" % index, h5py.h5t.IEEE_F32LE, space, plan)
 
     return spoil
@@ -260,8 +260,8 @@ SLOW = {
     "images": {
         "250,000 classes": spoilt(images, class_names(250_000)),
         "100,000 classes of one string of 1 MiB": repeated_string(images, 100_000, 1 << 20),
-        "65,536 chunks in a B-tree": spoilt(images, many_images(MAX_CHUNKS)),
-        "65,536 chunks in an array": spoilt(images, many_images(MAX_CHUNKS), **NEWEST),
+        "65,536 chunks in a B-tree": spoilt(images, many_images(MANY_CHUNKS)),
+        "65,536 chunks in an array": spoilt(images, many_images(MANY_CHUNKS), **NEWEST),
         "a chunk of 592 MiB": spoilt(images, bomb),
         "an image of 3 GiB in chunks of 1 MiB": spoilt(
             images, packed_images((1, 32768, 32768, 3), (1, 1024, 1024, 1))

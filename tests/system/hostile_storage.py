@@ -13,7 +13,8 @@ from hostile_files import OUTSIDE, attribute, checkpoint, images, replace, token
 import h5py
 import numpy as np
 
-MAX_CHUNKS = 65536  # of a dataset that is read
+MAX_CHUNKS = 2_000_000  # of a dataset that is read
+MANY_CHUNKS = 65_536  # that can be written in seconds
 
 
 def hdf5_library():
@@ -114,6 +115,16 @@ def many_images(count):
     def spoil(file):
         one_byte_chunks("images", (count, 1, 1, 1))(file)
         replace(file, "labels", data=np.zeros(count, np.int32))
+
+    return spoil
+
+
+def too_many_chunks(name, shape, dtype):
+    """One chunk for each element, and more than are read. Not written: that would take minutes."""
+
+    def spoil(file):
+        del file[name]
+        file.create_dataset(name, shape=shape, dtype=dtype, chunks=(1,) * len(shape))
 
     return spoil
 
@@ -293,17 +304,21 @@ def refused_anywhere(maker):
     }
 
 
-TOO_MANY = ("65536", "h5repack")
+TOO_MANY = ("2000000", "h5repack")
 REFUSED = {
     "checkpoint": refused_anywhere(checkpoint)
     | refused_filters(checkpoint, "model/fc.weight", 3)
     | {
         "too many chunks of a tensor": (
-            spoilt(checkpoint, many_tensor_chunks(MAX_CHUNKS + 1)),
+            spoilt(checkpoint, too_many_chunks("model/fc.weight", (MAX_CHUNKS + 1, 1), "f4")),
             TOO_MANY,
         ),
         "too many chunks of a tensor in the newest form": (
-            spoilt(checkpoint, many_tensor_chunks(MAX_CHUNKS + 1), libver="latest"),
+            spoilt(
+                checkpoint,
+                too_many_chunks("model/fc.weight", (MAX_CHUNKS + 1, 1), "f4"),
+                libver="latest",
+            ),
             TOO_MANY,
         ),
         "a chunk of a tensor that was never written": (
@@ -319,9 +334,14 @@ REFUSED = {
     | refused_filters(images, "images", 0)
     | refused_filters(images, "labels", 0)
     | {
-        "too many chunks of images": (spoilt(images, many_images(MAX_CHUNKS + 1)), TOO_MANY),
+        "too many chunks of images": (
+            spoilt(images, too_many_chunks("images", (MAX_CHUNKS + 1, 1, 1, 1), "u1")),
+            TOO_MANY,
+        ),
         "too many chunks of images in the newest form": (
-            spoilt(images, many_images(MAX_CHUNKS + 1), libver="latest"),
+            spoilt(
+                images, too_many_chunks("images", (MAX_CHUNKS + 1, 1, 1, 1), "u1"), libver="latest"
+            ),
             TOO_MANY,
         ),
         "a chunk of images that was never written": (
@@ -349,7 +369,7 @@ REFUSED = {
     | refused_filters(tokens, "tokens", 0)
     | {
         "too many chunks of tokens": (
-            spoilt(tokens, one_byte_chunks("tokens", (MAX_CHUNKS + 1,))),
+            spoilt(tokens, too_many_chunks("tokens", (MAX_CHUNKS + 1,), "u1")),
             TOO_MANY,
         ),
         "a chunk of tokens that was never written": (

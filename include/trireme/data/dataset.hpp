@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/data/arrays/array_form.hpp"
 #include "trireme/data/images/image_form.hpp"
 #include "trireme/data/sample_source.hpp"
 
@@ -41,6 +42,8 @@ struct DatasetInfo {
   std::int64_t end_of_text = -1;         ///< token after every document; -1: none is named
   std::vector<std::string> shard_names;  ///< file names in order
   std::vector<std::int64_t> shard_samples;
+  /// Images: the most samples that have to be unpacked to read one; 1 without compression.
+  std::int64_t chunk_samples = 1;
   /// XXH3 of shard names and sample counts. A restart must find the same value.
   std::uint64_t identity = 0;
 };
@@ -50,11 +53,13 @@ struct DatasetIndex;
 /// How the stored samples of a set become samples of the model.
 struct SampleForm {
   SampleForm() = default;
-  SampleForm(std::int64_t the_context, const ImageForm& the_image = {})
-      : context(the_context), image(the_image) {}
+  SampleForm(std::int64_t the_context, const ImageForm& the_image = {},
+             const ArrayForm& the_arrays = {})
+      : context(the_context), image(the_image), arrays(the_arrays) {}
   /// Tokens a sample; ignored for images. 0: a folder of tokens is only described.
   std::int64_t context = 0;
-  ImageForm image;  ///< images; ignored for tokens
+  ImageForm image;   ///< images; ignored for tokens
+  ArrayForm arrays;  ///< used for files of other programs, which hold images
 };
 
 /// Time that a thread spent with samples, in seconds.
@@ -81,7 +86,8 @@ struct ReaderState {
   ReadTimes times;
 };
 
-/// A folder of *.h5 shards of one kind, in the order of their names, for random access by sample.
+/// A folder of *.h5 shards of one kind, or files of another program, in the order of their names,
+/// for random access by sample.
 ///
 /// Reads are thread-safe, and any number of threads may read at once. A shard is opened when it is
 /// first read; all datasets of a process together keep up to 1,024 files open. Contiguous HDF5

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/data/arrays/array_form.hpp"
 #include "trireme/data/sampler.hpp"
 
 namespace trireme::data {
@@ -83,7 +84,8 @@ struct AugmentOptions {
 
 /// Table [data] of the deck.
 struct DataOptions {
-  std::string train, validation, test;  ///< folders; the last two may be empty
+  /// Folders; with `hdf5` also files and patterns. The last two may be empty.
+  std::string train, validation, test;
   /// Training samples that are used, the same ones in every epoch; 0: all.
   std::int64_t samples = 0;
   Shuffle shuffle = Shuffle::full;
@@ -93,6 +95,7 @@ struct DataOptions {
   double verify = 0;  ///< share of the checksum blocks that training compares in each epoch
   bool drop_last = true;
   Decoding decode = Decoding::exact;
+  ArrayForm hdf5;
   AugmentOptions augment;
 };
 

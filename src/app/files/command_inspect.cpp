@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trireme inspect`: describes a shard, a dataset, a checkpoint, a folder of checkpoints or a run
-// folder.
+// `trireme inspect`: describes a shard, a dataset, a file of another program, a checkpoint, a
+// folder of checkpoints or a run folder.
 //
 // describe() finds the kind of the path and builds the JSON object for --json and the text for
 // people. Runs on one process. A single file is described without reading tensor values, except for
@@ -23,6 +23,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/data/arrays/array_description.hpp"
 #include "trireme/data/shards/dataset_index.hpp"
 #include "trireme/data/shards/shard.hpp"
 #include "trireme/io/seal.hpp"
@@ -141,6 +142,32 @@ Json describe_shard(const std::string& path, const data::ShardDescription& shard
   json["checksums"] = shard.checksums;
   json["sealed"] = shard.sealed;
   json["file_bytes"] = shard.file_bytes;
+  return json;
+}
+
+Json describe_arrays(const std::string& path, const data::ArrayFileDescription& arrays) {
+  Json json{{"kind", "arrays"}, {"path", path}, {"datasets", Json::array()}};
+  for (const data::ArrayDataset& dataset : arrays.datasets) {
+    Json entry{{"path", dataset.path}};
+    if (!dataset.problem.empty()) {
+      entry["problem"] = dataset.problem;
+    } else {
+      entry["type"] = dataset.type;
+      entry["shape"] = dataset.shape;
+      if (!dataset.storage.empty()) entry["storage"] = dataset.storage;
+      if (!dataset.chunk.empty()) entry["chunk"] = dataset.chunk;
+      entry["compressed"] = dataset.is_compressed;
+      entry["scale_factor"] = dataset.scale;
+      entry["add_offset"] = dataset.offset;
+      entry["missing"] = dataset.missing;
+    }
+    json["datasets"].push_back(entry);
+  }
+  json["hdf5"] = nullptr;
+  if (arrays.form)
+    json["hdf5"] = {{"input", arrays.form->input},
+                    {"target", arrays.form->target},
+                    {"layout", arrays.form->layout}};
   return json;
 }
 
@@ -325,7 +352,11 @@ struct Description {
 /// Describes a single file.
 void describe_file(const std::string& path, Description& description) {
   io::Hdf5Index file = io::index_hdf5(path);
-  if (kind_of(file) == StoredKind::shard) {
+  if (!file.has_attribute("/", "format")) {
+    const data::ArrayFileDescription arrays = data::describe_array_file(file);
+    description.json = describe_arrays(path, arrays);
+    description.text = data::to_text(path, arrays);
+  } else if (kind_of(file) == StoredKind::shard) {
     const data::ShardDescription shard = data::describe_shard(std::move(file));
     description.json = describe_shard(path, shard);
     description.text = data::to_text(shard);
@@ -408,7 +439,8 @@ ExitCode inspect_command(const InspectOptions& options) {
 void add_inspect(CommandLine& line) {
   Command command = line.add(
       "inspect",
-      "Describe a shard, a dataset, a checkpoint, a folder of checkpoints or a run folder");
+      "Describe a shard, a dataset, an HDF5 file of another program, a checkpoint, a folder of "
+      "checkpoints or a run folder");
   const auto options = std::make_shared<InspectOptions>();
   command.option("PATH", options->path, "A file or a folder").required();
   command.flag("--json", options->json, "As one JSON object");

@@ -16,8 +16,6 @@
 namespace trireme::data {
 namespace {
 
-// Labels above this are damage: no classifier with so many classes fits in memory.
-constexpr std::int64_t label_limit = (std::int64_t{1} << 24) - 1;
 // Shards without names may have so many classes, or as many as there are samples.
 constexpr std::int64_t always_allowed_classes = 1 << 16;
 
@@ -31,15 +29,15 @@ std::vector<std::int32_t> read_labels(const io::Hdf5Reader& reader, const ShardD
            "{}: extents [{}] do not fit the {} images", stored.location,
            fmt::join(stored.shape, ", "), shard.samples);
   check_list(stored, reader.index().dataset(std::string(shard_kind(shard.kind).dataset)));
-  const std::int64_t max_label =
-      shard.classes.empty() ? label_limit : static_cast<std::int64_t>(shard.classes.size()) - 1;
+  const std::int64_t largest =
+      shard.classes.empty() ? data::max_label : static_cast<std::int64_t>(shard.classes.size()) - 1;
   std::vector<std::int32_t> labels;
   labels.reserve(static_cast<std::size_t>(shard.samples));
   read_list(reader, stored, [&](std::int64_t first, std::span<const std::int64_t> values) {
     for (const std::int64_t& label : values) {
-      validate(label >= 0 && label <= max_label,
+      validate(label >= 0 && label <= largest,
                "{}: label {} of sample {} is not a class; labels must be 0 to {}", stored.location,
-               label, first + (&label - values.data()), max_label);
+               label, first + (&label - values.data()), largest);
       labels.push_back(static_cast<std::int32_t>(label));
     }
   });

@@ -8,6 +8,9 @@
 
 namespace trireme::data {
 
+/// Labels above this are damage: no classifier with so many classes fits in memory.
+inline constexpr std::int64_t max_label = (std::int64_t{1} << 24) - 1;
+
 // The labels and classes of shards of images, plain or encoded.
 
 /// Reads all labels of a shard. Throws InputError unless there is one for each sample, and each is

@@ -8,9 +8,13 @@
 // shards are in their ShardKind. Called by rank 0 at a start, and by `inspect` and `check`.
 #include "trireme/data/shards/dataset_index.hpp"
 
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <utility>
 
+#include "data/arrays/array_files.hpp"
+#include "data/arrays/array_index.hpp"
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
@@ -40,17 +44,20 @@ ShardChecksums checksums_of(const io::Hdf5Reader& reader, const IndexedShard& sh
   return std::move(*checksums);
 }
 
-/// Collects the shards of a folder and compares them.
+/// Collects the shards of a folder, or the files of another program, and compares them.
 class Folder {
  public:
-  Folder(const std::string& folder, bool with_checksums)
-      : with_checksums_(with_checksums), paths_(shard_paths(folder)) {
-    index_.folder = folder;
+  Folder(const std::string& place, const ArrayForm& arrays, bool with_checksums)
+      : arrays_(arrays),
+        with_checksums_(with_checksums),
+        paths_(arrays.is_used() ? array_paths(place) : shard_paths(place)) {
+    index_.folder = place;
     folder_.shards.resize(paths_.size());
   }
 
   DatasetIndex index() {
-    for (const std::string& path : paths_) check_seal_head(path);
+    if (!arrays_.is_used())
+      for (const std::string& path : paths_) check_seal_head(path);
     io::index_hdf5(paths_, [&](std::size_t i, io::Hdf5Index file) {
       within_memory(paths_[i], [&] { take(i, std::move(file)); });
     });
@@ -68,6 +75,10 @@ class Folder {
   void take(std::size_t i, io::Hdf5Index file) {
     IndexedShard& shard = folder_.shards[i];
     const io::Hdf5Reader reader(std::move(file));
+    if (arrays_.is_used()) {
+      shard = index_array_file(reader, arrays_);
+      return;
+    }
     shard.header = read_header(reader);
     shard.index = shard_kind(shard.header.kind).index(reader, shard.header);
     if (with_checksums_) shard.index.checksums = checksums_of(reader, shard);
@@ -90,6 +101,7 @@ class Folder {
     }
   }
 
+  const ArrayForm& arrays_;
   bool with_checksums_;
   std::vector<std::string> paths_;
   FolderShards folder_;
@@ -98,8 +110,14 @@ class Folder {
 
 }  // namespace
 
-DatasetIndex index_dataset(const std::string& folder, bool with_checksums) {
-  return Folder(folder, with_checksums).index();
+std::int64_t ShardIndex::bytes() const {
+  std::int64_t sum = rows.bytes();
+  for (const ArrayVariable& input : inputs) sum += input.rows.bytes();
+  return sum;
+}
+
+DatasetIndex index_dataset(const std::string& place, const ArrayForm& arrays, bool with_checksums) {
+  return Folder(place, arrays, with_checksums).index();
 }
 
 std::string to_bytes(const DatasetIndex& index) {
@@ -120,6 +138,13 @@ std::string to_bytes(const DatasetIndex& index) {
          {shard.stamp.bytes, shard.stamp.seconds, shard.stamp.nanoseconds})
       bytes.put(number);
     shard.rows.put(bytes);
+    bytes.put(std::ssize(shard.inputs));
+    for (const ArrayVariable& input : shard.inputs) {
+      input.rows.put(bytes);
+      bytes.put(input.scale);
+      bytes.put(input.offset);
+      bytes.put_list(input.missing);
+    }
     bytes.put_list(shard.labels);
     bytes.put_list(shard.offsets);
     bytes.put(shard.checksums.block);
@@ -148,6 +173,13 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
          {&shard.stamp.bytes, &shard.stamp.seconds, &shard.stamp.nanoseconds})
       *number = bytes.get<std::int64_t>();
     shard.rows = io::StoredDataset::get(bytes);
+    for (auto count = bytes.get<std::ptrdiff_t>(); count > 0; --count) {
+      ArrayVariable& input = shard.inputs.emplace_back();
+      input.rows = io::StoredDataset::get(bytes);
+      input.scale = bytes.get<double>();
+      input.offset = bytes.get<double>();
+      input.missing = bytes.get_list<double>();
+    }
     shard.labels = bytes.get_list<std::int32_t>();
     shard.offsets = bytes.get_list<std::uint64_t>();
     shard.checksums.block = bytes.get<std::int64_t>();

@@ -10,6 +10,7 @@
 
 #include <fmt/ranges.h>
 
+#include "data/finite_values.hpp"
 #include "data/labels/image_labels.hpp"
 #include "data/sources/channel_order.hpp"
 #include "shard_checksums.hpp"
@@ -39,26 +40,6 @@ DType pixel_type_of(const io::StoredDataset& stored) {
       "channels]; write them with another dtype",
       stored.location, found,
       stored.is_number() ? fmt::format(" of {} bits", 8 * stored.element_bytes) : ""));
-}
-
-/// Returns whether one of `count` numbers is infinite or NaN: all bits of its exponent are 1.
-template <class Bits>
-bool any_not_finite(const Bits* numbers, std::size_t count, Bits exponent) {
-  unsigned found = 0;
-  for (std::size_t i = 0; i < count; ++i)
-    found |= static_cast<unsigned>((numbers[i] & exponent) == exponent);
-  return found != 0;
-}
-
-/// Returns whether values of pixels are infinite or NaN. Integers never are.
-bool any_not_finite(DType type, const std::byte* values, std::int64_t bytes) {
-  const auto count = static_cast<std::size_t>(bytes / size_of(type));
-  if (type == DType::float32)
-    return any_not_finite(reinterpret_cast<const std::uint32_t*>(values), count, 0x7F800000u);
-  if (type == DType::float16)
-    return any_not_finite(reinterpret_cast<const std::uint16_t*>(values), count,
-                          std::uint16_t{0x7C00});
-  return false;
 }
 
 /// Throws InputError if images have another order of extents: the attribute `layout`, of the
@@ -194,10 +175,8 @@ class ImageSource : public SampleSource {
 
   /// Returns "" if all values of an image are finite.
   std::string finite_error(std::int64_t index, const std::byte* image) const {
-    const std::int64_t bytes = size_of(info_.dtype);
-    if (!any_not_finite(info_.dtype, image, info_.input_bytes())) return "";
-    std::int64_t at = 0;
-    while (!any_not_finite(info_.dtype, image + at * bytes, bytes)) ++at;
+    const std::int64_t at = find_not_finite(info_.dtype, image, info_.input.elements());
+    if (at < 0) return "";
     const std::int64_t channels = info_.input[2], pixel = at / channels, width = info_.input[1];
     return fmt::format(
         "{}: sample {} has a value that is infinite or NaN (row {}, column {}, channel {}); "

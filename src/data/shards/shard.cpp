@@ -126,9 +126,12 @@ const char* storage_of(const io::StoredDataset& dataset) {
 
 ShardDescription read_header(const io::Hdf5Reader& reader) {
   const io::Hdf5Index& file = reader.index();
-  validate(file.has_attribute("/", "format"),
-           "{}: the attribute format = \"trireme-shard\" of the root group is missing",
-           file.path());
+  validate(
+      file.has_attribute("/", "format"),
+      "{}: is no shard: the attribute format = \"trireme-shard\" of its root group is missing; "
+      "to train on HDF5 files of other programs, give the deck a table [data.hdf5] (trireme "
+      "inspect FILE proposes one)",
+      file.path());
   const std::string format = file.attribute_string("/", "format");
   validate(format == "trireme-shard", "{}: has the format \"{}\", expected \"trireme-shard\"",
            file.path(), printable(format));

@@ -16,10 +16,11 @@ namespace {
 constexpr std::int64_t min_block_bytes = 64 << 10;
 
 io::Hdf5Number unsigned_number(std::int64_t bytes) {
-  TRIREME_EXPECT(bytes == 1 || bytes == 2 || bytes == 4);
+  TRIREME_EXPECT(bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
   return bytes == 1   ? io::Hdf5Number::uint8
          : bytes == 2 ? io::Hdf5Number::uint16
-                      : io::Hdf5Number::uint32;
+         : bytes == 4 ? io::Hdf5Number::uint32
+                      : io::Hdf5Number::uint64;
 }
 
 }  // namespace
@@ -68,17 +69,25 @@ RowCache::Rows RowCache::insert(const Key& key, Rows rows, std::int64_t bytes) {
 }
 
 StoredRows::StoredRows(std::string path, const io::FileStamp& stamp, io::StoredDataset dataset,
-                       io::FilePool& files, std::shared_ptr<RowCache> cache)
+                       io::FilePool& files, std::shared_ptr<RowCache> cache,
+                       std::optional<io::Hdf5Number> memory)
     : path_(std::move(path)),
       stamp_(stamp),
       dataset_(std::move(dataset)),
       files_(files),
       cache_(std::move(cache)),
+      memory_(memory.value_or(unsigned_number(dataset_.element_bytes))),
       direct_(dataset_.storage == io::StoredDataset::Storage::contiguous && dataset_.native_order),
-      row_bytes_(dataset_.element_bytes) {
-  // Integers of the same size are read, so that no number is converted.
-  dataset_.kind = io::StoredDataset::Kind::integer;
-  dataset_.is_signed = false;
+      row_bytes_(io::size_of(memory_)) {
+  if (memory) {
+    TRIREME_EXPECT(*memory == io::Hdf5Number::float32 || *memory == io::Hdf5Number::float64);
+    direct_ = direct_ && dataset_.kind == io::StoredDataset::Kind::real &&
+              dataset_.element_bytes == io::size_of(*memory);
+  } else {
+    // Integers of the same size are read, so that no number is converted.
+    dataset_.kind = io::StoredDataset::Kind::integer;
+    dataset_.is_signed = false;
+  }
   for (std::size_t i = 1; i < dataset_.shape.size(); ++i) row_bytes_ *= dataset_.shape[i];
   // A block is a multiple of a row of chunks, so that no chunk is decompressed twice in a row.
   const std::int64_t rows = std::max<std::int64_t>(dataset_.shape[0], 1),
@@ -91,21 +100,25 @@ RowCache::Rows StoredRows::row_block(std::int64_t block) const {
   const std::int64_t first = block * block_rows_,
                      count = std::min(block_rows_, dataset_.shape[0] - first);
   return cache_->get(this, block, count * row_bytes_, [&] {
-    std::vector<std::int64_t> start(dataset_.shape.size(), 0), extent = dataset_.shape;
-    start[0] = first;
-    extent[0] = count;
     auto rows =
         std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(count * row_bytes_));
-    io::read_values(*file(), dataset_, start, extent, unsigned_number(dataset_.element_bytes),
-                    rows->data());
+    convert(first, count, rows->data());
     return RowCache::Rows(std::move(rows));
   });
 }
 
+void StoredRows::convert(std::int64_t first, std::int64_t count, std::byte* rows) const {
+  std::vector<std::int64_t> start(dataset_.shape.size(), 0), extent = dataset_.shape;
+  start[0] = first;
+  extent[0] = count;
+  io::read_values(*file(), dataset_, start, extent, memory_, rows);
+}
+
 void StoredRows::read_ahead(std::int64_t first, std::int64_t count) const {
-  if (!direct_) return;
+  if (dataset_.storage != io::StoredDataset::Storage::contiguous) return;
+  const std::int64_t stored_bytes = row_bytes_ / io::size_of(memory_) * dataset_.element_bytes;
   try {
-    file()->read_ahead(dataset_.offset + first * row_bytes_, count * row_bytes_);
+    file()->read_ahead(dataset_.offset + first * stored_bytes, count * stored_bytes);
   } catch (const std::exception&) {
     // read() reports a file that cannot be opened.
   }
@@ -118,6 +131,8 @@ void StoredRows::read(std::int64_t first, std::int64_t count, std::byte* rows) c
     file()->read_at(dataset_.offset + first * row_bytes_, rows, count * row_bytes_);
     return;
   }
+  if (dataset_.storage == io::StoredDataset::Storage::contiguous)
+    return convert(first, count, rows);
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t block = (first + done) / block_rows_,
                        row_in_block = (first + done) % block_rows_;

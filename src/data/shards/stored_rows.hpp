@@ -76,21 +76,22 @@ class RowCache {
   std::int64_t reserved_bytes_ = 0;  ///< of blocks that threads are reading
 };
 
-/// Reads rows of an HDF5 dataset of numbers, as they are stored; a row is one index of the first
-/// dimension.
+/// Reads rows of an HDF5 dataset of numbers; a row is one index of the first dimension.
 ///
-/// The file is opened when a row is first read. Contiguous datasets in the machine's byte order are
-/// read with positioned reads, all others through the cache. Reads are thread-safe.
+/// The file is opened when a row is first read. Contiguous datasets are read with positioned reads,
+/// all others through the cache. Reads are thread-safe.
 class StoredRows {
  public:
-  /// `files` must outlive this.
+  /// `memory`: the type in which rows are returned; none: the bits of the file, in the byte order
+  /// of the machine. `files` must outlive this.
   StoredRows(std::string path, const io::FileStamp& stamp, io::StoredDataset dataset,
-             io::FilePool& files, std::shared_ptr<RowCache> cache);
+             io::FilePool& files, std::shared_ptr<RowCache> cache,
+             std::optional<io::Hdf5Number> memory = std::nullopt);
   StoredRows(const StoredRows&) = delete;
 
   const std::string& path() const { return path_; }
   std::int64_t row_bytes() const { return row_bytes_; }
-  /// Copies rows [first, first + count) in the machine's byte order. Throws InputError if the file
+  /// Copies rows [first, first + count). Throws InputError if the file
   /// ends too early or is damaged, Failure if the disk fails.
   void read(std::int64_t first, std::int64_t count, std::byte* rows) const;
   /// Asks the system to read rows of a contiguous dataset into the page cache soon. Ignores errors.
@@ -99,6 +100,8 @@ class StoredRows {
  private:
   /// Returns one block of block_rows_ rows through the cache.
   RowCache::Rows row_block(std::int64_t block) const;
+  /// Reads and converts rows [first, first + count).
+  void convert(std::int64_t first, std::int64_t count, std::byte* rows) const;
 
   std::shared_ptr<const io::File> file() const { return files_.open(path_, stamp_); }
 
@@ -107,8 +110,9 @@ class StoredRows {
   io::StoredDataset dataset_;
   io::FilePool& files_;
   std::shared_ptr<RowCache> cache_;
-  bool direct_;  ///< rows are read from the file as they are
-  std::int64_t row_bytes_ = 1;
+  io::Hdf5Number memory_;
+  bool direct_;                  ///< rows are read from the file as they are
+  std::int64_t row_bytes_;       ///< in memory
   std::int64_t block_rows_ = 1;  ///< rows per block of the cache
 };
 

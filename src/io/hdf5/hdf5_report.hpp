@@ -16,7 +16,7 @@ namespace trireme::io::detail {
 
 // Names of more objects, deeper groups and longer chunk tables are not reported.
 inline constexpr std::size_t max_objects = 1'000'000, max_depth = 17;
-inline constexpr std::uint64_t max_chunks = 65'536;
+inline constexpr std::uint64_t max_chunks = 2'000'000;
 // A report beyond this size is refused.
 inline constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 

@@ -401,11 +401,12 @@ data::ImagePipeline training_pipeline(const deck::Deck& deck) {
 }
 
 data::SampleForm training_form(const deck::Deck& deck) {
-  return {context_length(deck), training_pipeline(deck).form()};
+  return {context_length(deck), training_pipeline(deck).form(), deck.data.hdf5};
 }
 
 data::SampleForm evaluation_form(const deck::Deck& deck) {
-  return {context_length(deck), data::ImagePipeline::evaluation(deck.data.augment).form()};
+  return {context_length(deck), data::ImagePipeline::evaluation(deck.data.augment).form(),
+          deck.data.hdf5};
 }
 
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,

@@ -362,7 +362,7 @@ TEST_F(LoaderTest, ColorsOfStoredImagesAllocateNothingEither) {
 /// Reads some epochs and returns the message of the first error; empty: there was none.
 struct VerifyTest : LoaderTest {
   std::string error_of_epochs(int epochs, double share, bool with_checksums = true) {
-    const Dataset dataset(index_dataset(folder / "set", with_checksums));
+    const Dataset dataset(index_dataset(folder / "set", {}, with_checksums));
     LoaderOptions options = training(8, 0, 1, 2, false);
     options.verify = share;
     Loader loader(dataset, options);
@@ -384,7 +384,7 @@ TEST_F(VerifyTest, AChosenBlockIsComparedBeforeAnyOfItsSamplesIsReturned) {
   for (const int workers : {1, 4}) {
     for (std::int64_t damaged = 16; damaged < 32; damaged += 5) {
       damage(damaged);
-      const Dataset dataset(index_dataset(folder / "set", true));
+      const Dataset dataset(index_dataset(folder / "set", {}, true));
       LoaderOptions options = training(2, 0, 1, workers, false);
       options.verify = 1;
       Loader loader(dataset, options);
@@ -408,7 +408,7 @@ TEST_F(VerifyTest, AChosenBlockIsComparedBeforeAnyOfItsSamplesIsReturned) {
 }
 
 TEST_F(VerifyTest, ABlockIsComparedOnceAnEpoch) {
-  const Dataset dataset(index_dataset(folder / "set", true));
+  const Dataset dataset(index_dataset(folder / "set", {}, true));
   LoaderOptions options = training(2, 0, 1, 1, false);
   options.verify = 1;
   options.order.shuffle = Shuffle::none;
@@ -447,7 +447,7 @@ TEST_F(VerifyTest, AShardWithoutChecksumsCannotBeCompared) {
       .height = 3, .width = 2, .channels = 1, .classes = {}, .checksum_block = 0};
   write_image_shard(folder / "set/shard_00002.h5", options, set.image(0),
                     std::span(set.labels).first(1));
-  EXPECT_THAT([&] { index_dataset(folder / "set", true); },
+  EXPECT_THAT([&] { index_dataset(folder / "set", {}, true); },
               ThrowsMessage<InputError>(
                   HasSubstr("shard_00002.h5: has no checksums, which data.verify compares")));
 }

@@ -318,7 +318,7 @@ TEST(Tokens, ABlockIsComparedWithEachSampleThatHasTokensOfIt) {
   flip_bit(path, io::index_own_hdf5(path).dataset("tokens").offset + 40 * 2);
   // Samples of 8 tokens and the next one: block 2 (tokens 32 to 47) is in samples 3 (label 32) to
   // 5.
-  const Dataset dataset(index_dataset(folder.path(), true), 8);
+  const Dataset dataset(index_dataset(folder.path(), {}, true), 8);
   EXPECT_EQ(dataset.checksum_blocks(), 7);
   for (std::int64_t sample = 0; sample < dataset.info().samples; ++sample) {
     const Dataset::ChecksumBlocks blocks = dataset.checksum_blocks_of(sample);

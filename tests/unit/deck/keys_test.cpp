@@ -62,6 +62,8 @@ std::vector<Deck> decks_of_all_kinds() {
       with(minimal_deck, {{"schedule.kind", "restarts"}, {"schedule.period", "1 epoch"}}),
       with(minimal_deck, {{"schedule.kind", "one-cycle"}}),
       with(minimal_deck, {{"optimizer.kind", "muon"}}),
+      with(minimal_deck,
+           {{"data.hdf5.input", "/x"}, {"data.hdf5.target", "/y"}, {"data.hdf5.layout", "hw"}}),
       with(minimal_deck, {{"batch.ramp", "[[\"0 epochs\", 64]]"}}),
       with(minimal_deck, {{"schedule.kind", "plateau"}, {"data.validation", "a"}}),
   };
@@ -143,6 +145,8 @@ std::vector<Override> owner_choice(const KeyInfo& key) {
   if (key.owner.starts_with("shuffle")) return {{"data.shuffle", "blocks"}};
   if (key.owner.starts_with("scaling")) return {{"schedule.scaling", "linear"}};
   if (key.owner.starts_with("weight_decay")) return {{"optimizer.weight_decay", "0.1"}};
+  if (key.owner == "a table with input")
+    return {{"data.hdf5.input", "/x"}, {"data.hdf5.target", "/y"}, {"data.hdf5.layout", "hw"}};
   if (key.owner == "a deck with data.validation") return {{"data.validation", "somewhere"}};
   if (key.table == "schedule" && !key.owner.empty()) return schedule_of(key);
   if (key.table == "optimizer" && !key.owner.empty()) {
@@ -213,7 +217,8 @@ TEST(DeckKeys, RequiredKeysAreThoseThatADeckCannotLeaveOut) {
   for (const KeyInfo& key : keys())
     if (key.required) required.insert(path_of(key));
   EXPECT_EQ(required, (std::set<std::string>{"run.name", "data.train", "model.blocks",
-                                             "model.depth", "model.widths", "schedule.period"}));
+                                             "model.depth", "model.widths", "schedule.period",
+                                             "data.hdf5.target", "data.hdf5.layout"}));
 }
 
 TEST(DeckKeys, RestartPoliciesAgreeWithDifferences) {

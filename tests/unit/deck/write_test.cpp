@@ -224,6 +224,12 @@ Deck draw(std::mt19937& random) {
   if (is_text && up_to(1)) deck.run.stop = {1e6 * (1 + up_to(1000)), Duration::Unit::tokens};
   deck.evaluate.every = counted();
   deck.data.samples = up_to(1) * up_to(1000);
+  if (!is_text && up_to(1)) {
+    deck.data.hdf5 = {.input = {"/a \"b\""}, .target = {"y"}, .layout = "chw"};
+    if (up_to(1)) deck.data.hdf5.input.push_back("/c");
+    deck.data.verify = 0;
+    deck.data.hdf5.samples = static_cast<data::ArrayForm::Samples>(up_to(1));
+  }
   deck.checkpoint.every = counted();
   deck.checkpoint.keep = 1 + up_to(5);
   if (up_to(1)) deck.checkpoint.keep_every = counted();

@@ -11,6 +11,14 @@
 
 namespace trireme::data {
 
+/// A dataset of a file of another program. Its first dimension counts samples.
+struct ArrayVariable {
+  io::StoredDataset rows;
+  double scale = 1, offset = 0;      ///< value = stored * scale + offset
+  std::vector<double> missing = {};  ///< stored values that stand for a value that is missing
+  bool is_packed() const { return scale != 1 || offset != 0 || !missing.empty(); }
+};
+
 /// The samples of one shard: the place of the images or tokens, and the labels.
 struct ShardIndex {
   std::string path;
@@ -19,24 +27,31 @@ struct ShardIndex {
   std::vector<std::int32_t> labels;    ///< images: one for each sample
   std::vector<std::uint64_t> offsets;  ///< encoded images: of their files in `rows`, and the end
   ShardChecksums checksums;            ///< no values unless they were asked for
+  std::vector<ArrayVariable> inputs = {};  ///< in place of `rows`, in files of other programs
+  /// Returns the bytes of the samples, unpacked.
+  std::int64_t bytes() const;
 };
 
 /// Everything that a rank needs to read a folder of shards. One rank makes it; the others receive
 /// it and open a file only to read samples.
 struct DatasetIndex {
-  std::string folder;
-  DatasetInfo info;  ///< what follows from the shards together: no samples, no shard names
+  std::string folder;  ///< or file or pattern
+  DatasetInfo info;    ///< what follows from the shards together: no samples, no shard names
   std::vector<ShardIndex> shards;
 };
 
 /// Reads the headers and labels of all shards of a folder. The files are untrusted: a child process
 /// opens them (io/hdf5/hdf5_index.hpp), so one rank calls this.
 ///
+/// `arrays`: if it is used, the files are those of another program, and `place` may also name one
+/// file or be a pattern with * and ?.
+///
 /// Checks the heads of seals, the document offsets, that each label is a class, and that the shards
 /// agree: kind, extents, vocabulary, classes. Reads no images and tokens. Throws InputError that
 /// names the folder, file and dataset. `with_checksums`: reads /checksums too, which every shard
 /// must have then.
-DatasetIndex index_dataset(const std::string& folder, bool with_checksums = false);
+DatasetIndex index_dataset(const std::string& place, const ArrayForm& arrays = {},
+                           bool with_checksums = false);
 
 /// Converts an index to bytes and back, to broadcast it.
 std::string to_bytes(const DatasetIndex& index);

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/data/arrays/array_form.hpp"
+#include "trireme/io/hdf5/hdf5_index.hpp"
+
+namespace trireme::data {
+
+/// A dataset in a file of another program.
+struct ArrayDataset {
+  std::string path;  ///< with the leading slash
+  std::string type;  ///< "float64", "int16", "text" ...
+  std::vector<std::int64_t> shape;
+  std::string storage;              ///< "contiguous", "chunked" or "compact"
+  std::vector<std::int64_t> chunk;  ///< chunked
+  bool is_compressed = false;
+  double scale = 1, offset = 0;  ///< value = stored * scale + offset
+  std::vector<double> missing;   ///< stored values that stand for a value that is missing
+  std::string problem;           ///< why it cannot be read; empty: it can
+};
+
+/// The datasets of a file of another program, and a table [data.hdf5] that would fit.
+struct ArrayFileDescription {
+  std::vector<ArrayDataset> datasets;
+  std::optional<ArrayForm> form;  ///< none: no dataset looks like samples with classes
+};
+
+/// Returns the description of an indexed file.
+ArrayFileDescription describe_array_file(const io::Hdf5Index& file);
+
+/// Returns a description as text for people, with the table as TOML.
+std::string to_text(const std::string& path, const ArrayFileDescription& description);
+
+}  // namespace trireme::data

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "array_files.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include <glob.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/path_check.hpp"
+#include "trireme/io/file_form.hpp"
+
+namespace trireme::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 4> endings{".h5", ".hdf5", ".nc", ".nc4"};
+
+bool is_array_file_name(const fs::path& path) {
+  const std::string ending = path.extension().string();
+  return std::find(endings.begin(), endings.end(), ending) != endings.end() &&
+         !path.filename().string().starts_with('.');
+}
+
+std::vector<std::string> files_of_folder(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    if (is_array_file_name(entry->path()) && !entry->is_directory(ignored))
+      paths.push_back(entry->path().string());
+  validate_path(error.value(), "{}: cannot be listed: {}", folder, error.message());
+  validate(!paths.empty(), "{}: contains no *.h5, *.hdf5, *.nc or *.nc4 file{}", folder,
+           io::form_hint(io::recognize_form(folder)));
+  return paths;
+}
+
+std::vector<std::string> files_of_pattern(const std::string& pattern) {
+  struct Matches {
+    glob_t found{};
+    ~Matches() { globfree(&found); }
+  } matches;
+  const int result = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches.found);
+  validate(result == 0 || result == GLOB_NOMATCH, "{}: its folders cannot be listed", pattern);
+  std::vector<std::string> paths;
+  std::error_code ignored;
+  for (std::size_t i = 0; i < matches.found.gl_pathc; ++i)
+    if (!fs::is_directory(matches.found.gl_pathv[i], ignored))
+      paths.emplace_back(matches.found.gl_pathv[i]);
+  validate(!paths.empty(), "{}: no file matches this pattern", pattern);
+  return paths;
+}
+
+}  // namespace
+
+std::vector<std::string> array_paths(const std::string& place) {
+  std::error_code ignored;
+  std::vector<std::string> paths;
+  if (fs::is_directory(place, ignored)) {
+    paths = files_of_folder(place);
+  } else if (fs::exists(place, ignored)) {
+    paths.push_back(place);
+  } else {
+    validate(place.find_first_of("*?[") != std::string::npos,
+             "{}: there is no such file or folder; name a folder, a file, or a pattern such as "
+             "\"data/*.nc\"",
+             place);
+    paths = files_of_pattern(place);
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Finds the samples in HDF5 and netCDF-4 files of other programs, as the table [data.hdf5] says.
+//
+// The files are untrusted, like shards: a child process has described them, and each extent was
+// compared with the size of the file. Attributes follow the conventions of netCDF (CF 1.11, section
+// 8.1, and the NetCDF Users Guide): value = stored * scale_factor + add_offset; _FillValue and
+// missing_value are stored values that stand for none. All other attributes are ignored.
+#include "array_index.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <span>
+
+#include <fmt/ranges.h>
+
+#include "data/labels/image_labels.hpp"
+#include "data/shards/shard_limits.hpp"
+#include "data/shards/stored_list.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr std::string_view letters = "hwc";
+
+/// Returns the datasets of numbers of a file as text, for messages.
+std::string list_numbers(const io::Hdf5Index& file) {
+  constexpr std::size_t max_listed = 8;
+  std::vector<std::string> listed;
+  std::size_t more = 0;
+  for (const std::string& name : file.list_datasets("/")) {
+    try {
+      const io::StoredDataset& dataset = file.dataset(name);
+      if (!dataset.is_number() || dataset.shape.empty()) continue;
+      if (listed.size() < max_listed)
+        listed.push_back(fmt::format("/{} [{}]", printable(name), fmt::join(dataset.shape, ", ")));
+      else
+        ++more;
+    } catch (const InputError&) {
+      // It cannot be read, so it is no help.
+    }
+  }
+  if (listed.empty()) return "no arrays of numbers";
+  return fmt::format("{}{}", fmt::join(listed, ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+const io::StoredDataset& dataset_of(const io::Hdf5Index& file, const char* key,
+                                    const std::string& path) {
+  validate(file.has(path), "{}: data.hdf5.{} = \"{}\": the file has no such dataset; it has {}",
+           file.path(), key, printable(path), list_numbers(file));
+  const io::StoredDataset& dataset = file.dataset(path);
+  validate(dataset.is_number(),
+           "{}: holds {}; data.hdf5.{} takes integers of up to 64 bits and real numbers of 16, 32 "
+           "or 64 bits",
+           dataset.location,
+           dataset.kind == io::StoredDataset::Kind::text ? "text" : "no plain numbers", key);
+  return dataset;
+}
+
+/// Returns the dataset with samples as the first dimension. `dimensions`: those of one sample.
+io::StoredDataset with_sample_dimension(io::StoredDataset dataset, const ArrayForm& form) {
+  if (form.samples == ArrayForm::Samples::rows) return dataset;
+  dataset.shape.insert(dataset.shape.begin(), 1);
+  if (!dataset.chunk.empty()) dataset.chunk.insert(dataset.chunk.begin(), 1);
+  return dataset;
+}
+
+std::optional<double> number_attribute(const io::Hdf5Index& file, const std::string& path,
+                                       const char* name) {
+  if (!file.has_attribute(path, name)) return std::nullopt;
+  return file.attribute_double(path, name);
+}
+
+ArrayVariable variable_of(const io::Hdf5Index& file, const std::string& path,
+                          const ArrayForm& form) {
+  const io::StoredDataset& stored = dataset_of(file, "input", path);
+  const bool has_rows = form.samples == ArrayForm::Samples::rows;
+  const std::size_t dimensions = form.layout.size() + (has_rows ? 1 : 0);
+  std::vector<std::string> names;
+  if (has_rows) names.emplace_back("samples");
+  for (const char letter : form.layout) names.emplace_back(1, letter);
+  validate(stored.shape.size() == dimensions,
+           "{}: has {} dimensions [{}], but data.hdf5.layout = \"{}\" describes {} [{}]; give the "
+           "letters of the dimensions of one sample{}",
+           stored.location, stored.shape.size(), fmt::join(stored.shape, ", "), form.layout,
+           dimensions, fmt::join(names, ", "),
+           has_rows && stored.shape.size() == form.layout.size()
+               ? ", or samples = \"files\" if each file is one"
+               : "");
+  ArrayVariable variable = packed_variable(file, path, with_sample_dimension(stored, form));
+  for (std::size_t i = 1; i < variable.rows.shape.size(); ++i)
+    validate(variable.rows.shape[i] >= 1 && variable.rows.shape[i] <= max_extent,
+             "{}: the extents [{}] cannot be those of samples; each is 1 to {}", stored.location,
+             fmt::join(stored.shape, ", "), max_extent);
+  return variable;
+}
+
+/// Reads one class for each sample: whole numbers, of an integer or real type, [samples] or
+/// [samples, 1 ...].
+std::vector<std::int32_t> read_classes(const io::Hdf5Reader& reader, const ArrayForm& form,
+                                       std::int64_t samples, const ArrayVariable& input) {
+  validate(form.target.size() == 1,
+           "{}: data.hdf5.target names {} datasets, but a class is one number; name one",
+           reader.path(), form.target.size());
+  const std::string& path = form.target.front();
+  const io::StoredDataset stored =
+      with_sample_dimension(dataset_of(reader.index(), "target", path), form);
+  validate(!stored.shape.empty() && stored.elements() == stored.shape[0],
+           "{}: has the extents [{}]; classes are one number for each sample, [samples]",
+           stored.location, fmt::join(reader.index().dataset(path).shape, ", "));
+  validate(stored.shape[0] == samples, "{}: has {} numbers for the {} samples of {}",
+           stored.location, stored.shape[0], samples, input.rows.location);
+  check_list(stored, input.rows);
+  const ArrayVariable packing = packed_variable(reader.index(), path, stored);
+  validate(packing.scale == 1 && packing.offset == 0,
+           "{}: has the attributes scale_factor or add_offset, but classes are whole numbers",
+           stored.location);
+  std::vector<std::int32_t> labels;
+  labels.reserve(static_cast<std::size_t>(samples));
+  constexpr std::int64_t piece = 1 << 20;
+  std::vector<double> values;
+  std::vector<std::int64_t> start(stored.shape.size(), 0), count = stored.shape;
+  const std::int64_t chunk =
+      stored.chunk.empty() ? 1 : std::max<std::int64_t>(1, std::min(stored.chunk[0], samples));
+  const std::int64_t step = chunk * std::max<std::int64_t>(1, piece / chunk);
+  for (std::int64_t first = 0; first < samples; first += step) {
+    start[0] = first;
+    count[0] = std::min(step, samples - first);
+    values.resize(static_cast<std::size_t>(count[0]));
+    reader.read(stored, start, count, io::Hdf5Number::float64, values.data());
+    for (const double& value : values) {
+      const std::int64_t sample = first + (&value - values.data());
+      validate(
+          std::find(packing.missing.begin(), packing.missing.end(), value) == packing.missing.end(),
+          "{}: sample {} has no class (the value {} stands for a missing one); leave such "
+          "samples out",
+          stored.location, sample, value);
+      validate(value >= 0 && value <= max_label && value == std::floor(value),
+               "{}: {} of sample {} is not a class; classes are whole numbers from 0 to {}",
+               stored.location, value, sample, max_label);
+      labels.push_back(static_cast<std::int32_t>(value));
+    }
+  }
+  return labels;
+}
+
+/// Returns the type of an input as an image; float32 unless its bits can be taken as they are.
+DType type_of(const ArrayVariable& input) {
+  const io::StoredDataset& rows = input.rows;
+  if (input.is_packed()) return DType::float32;
+  if (rows.kind == io::StoredDataset::Kind::real)
+    return rows.element_bytes == 2 ? DType::float16 : DType::float32;
+  if (!rows.is_signed && rows.element_bytes == 1) return DType::uint8;
+  if (!rows.is_signed && rows.element_bytes == 2) return DType::uint16;
+  return DType::float32;
+}
+
+}  // namespace
+
+ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path,
+                              io::StoredDataset dataset) {
+  ArrayVariable variable{.rows = std::move(dataset)};
+  if (const auto value = file.has_attribute(path, "_Unsigned") ? file.attribute(path, "_Unsigned")
+                                                               : std::optional<io::Hdf5Value>()) {
+    const auto* text = std::get_if<std::string>(&*value);
+    validate(text != nullptr && *text == "false",
+             "{}: has the attribute _Unsigned, which this program does not follow; write the "
+             "values with an unsigned type",
+             variable.rows.location);
+  }
+  variable.scale = number_attribute(file, path, "scale_factor").value_or(1);
+  variable.offset = number_attribute(file, path, "add_offset").value_or(0);
+  validate(std::isfinite(variable.scale) && std::isfinite(variable.offset),
+           "{}: its attributes scale_factor and add_offset must be finite, but are {} and {}",
+           variable.rows.location, variable.scale, variable.offset);
+  // NaN is no value in any case.
+  for (const char* name : {"_FillValue", "missing_value"})
+    if (const auto value = number_attribute(file, path, name); value && !std::isnan(*value))
+      variable.missing.push_back(*value);
+  return variable;
+}
+
+std::array<std::int64_t, 3> array_extents(const ArrayVariable& input, const std::string& layout) {
+  std::array<std::int64_t, 3> extents{1, 1, 1};
+  for (std::size_t i = 0; i < layout.size(); ++i)
+    extents[letters.find(layout[i])] = input.rows.shape[i + 1];
+  return extents;
+}
+
+DType array_type(const ShardIndex& file) {
+  const DType type = type_of(file.inputs.front());
+  const bool equal =
+      std::all_of(file.inputs.begin(), file.inputs.end(),
+                  [&](const ArrayVariable& input) { return type_of(input) == type; });
+  return equal ? type : DType::float32;
+}
+
+IndexedShard index_array_file(const io::Hdf5Reader& reader, const ArrayForm& form) {
+  IndexedShard file;
+  file.index.path = reader.path();
+  file.index.stamp = reader.stamp();
+  ShardDescription& header = file.header;
+  for (const std::string& path : form.input) {
+    file.index.inputs.push_back(variable_of(reader.index(), path, form));
+    const ArrayVariable &input = file.index.inputs.back(), &first = file.index.inputs.front();
+    const auto [height, width, channels] = array_extents(input, form.layout);
+    if (&input == &first) {
+      header.samples = input.rows.shape[0];
+      header.height = height;
+      header.width = width;
+    }
+    header.channels += channels;
+    validate(
+        input.rows.shape[0] == header.samples && height == header.height && width == header.width,
+        "{}: has {} samples of {} x {} (h, w), but {} has {} of {} x {}; inputs are stacked "
+        "as channels, so these must be equal",
+        input.rows.location, input.rows.shape[0], height, width, first.rows.location,
+        header.samples, header.height, header.width);
+  }
+  header.kind = DatasetKind::images;
+  header.pixel_type = array_type(file.index);
+  header.file_bytes = reader.index().file_bytes();
+  file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());
+  return file;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "data/shards/shard_kind.hpp"
+#include "trireme/data/arrays/array_form.hpp"
+#include "trireme/io/hdf5/hdf5_values.hpp"
+
+namespace trireme::data {
+
+/// Returns a file of another program as a shard of images: its extents, the place of its samples
+/// and their classes. Throws InputError with file and dataset.
+///
+/// The images have the type of the inputs if all are uint8, uint16 or float16 as they are stored,
+/// else float32.
+IndexedShard index_array_file(const io::Hdf5Reader& reader, const ArrayForm& form);
+
+/// Returns a dataset of numbers with its attributes of packed and missing values. Throws InputError
+/// if they cannot be followed.
+ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path,
+                              io::StoredDataset dataset);
+
+/// Returns the type of the images of an indexed file.
+DType array_type(const ShardIndex& file);
+
+/// Returns the extents of one sample of an input in the order h, w, c. Those that the layout lacks
+/// are 1.
+std::array<std::int64_t, 3> array_extents(const ArrayVariable& input, const std::string& layout);
+
+}  // namespace trireme::data

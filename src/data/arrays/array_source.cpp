@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Samples of files of other programs: reads a row of each input, and stacks them as channels in the
+// order [h, w, c].
+//
+// An input whose rows have the type and the order of the sample is read into its place. All others
+// are read into memory of the thread and copied element by element; packed ones are float64 there,
+// become stored * scale + offset, and are rounded once, to float32. The values of a sample must be
+// finite; every read checks it.
+#include "array_source.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "array_index.hpp"
+#include "data/finite_values.hpp"
+#include "data/shards/stored_rows.hpp"
+#include "trireme/base/check.hpp"
+
+namespace trireme::data {
+namespace {
+
+/// One dataset of the input.
+struct ArrayInput {
+  StoredRows rows;
+  std::string location;
+  double scale = 1, offset = 0;
+  std::vector<double> missing;
+  bool is_packed = false;
+  std::int64_t first_channel = 0, channels = 1;
+  /// The dimensions of a row, the innermost last, and the elements of the sample between neighbors.
+  std::array<std::int64_t, 3> extents{1, 1, 1}, steps{0, 0, 0};
+  bool is_in_place = false;  ///< a row is the whole sample, as it is
+};
+
+/// Copies a row into a sample. `value(i)`: element i of the row.
+template <class To, class Value>
+void scatter(const ArrayInput& input, To* sample, Value&& value) {
+  To* const to = sample + input.first_channel;
+  std::int64_t i = 0;
+  for (std::int64_t a = 0; a < input.extents[0]; ++a)
+    for (std::int64_t b = 0; b < input.extents[1]; ++b) {
+      To* const line = to + a * input.steps[0] + b * input.steps[1];
+      for (std::int64_t c = 0; c < input.extents[2]; ++c) line[c * input.steps[2]] = value(i++);
+    }
+}
+
+template <class Element>
+void scatter_bits(const ArrayInput& input, const std::byte* row, std::byte* sample) {
+  const auto* from = reinterpret_cast<const Element*>(row);
+  scatter(input, reinterpret_cast<Element*>(sample), [&](std::int64_t i) { return from[i]; });
+}
+
+void scatter_packed(const ArrayInput& input, const std::byte* row, std::byte* sample) {
+  const auto* from = reinterpret_cast<const double*>(row);
+  scatter(input, reinterpret_cast<float*>(sample), [&](std::int64_t i) {
+    for (const double missing : input.missing)
+      if (from[i] == missing) return std::numeric_limits<float>::quiet_NaN();
+    return static_cast<float>(from[i] * input.scale + input.offset);
+  });
+}
+
+class ArraySource : public SampleSource {
+ public:
+  ArraySource(ShardIndex file, const ArrayForm& form, DType type, const ShardResources& resources)
+      : path_(std::move(file.path)), labels_(std::move(file.labels)), info_{type, {}, {}} {
+    const auto [height, width, unused] = array_extents(file.inputs.front(), form.layout);
+    std::int64_t channels = 0;
+    for (const ArrayVariable& input : file.inputs) channels += array_extents(input, form.layout)[2];
+    info_.input = {height, width, channels};
+    const std::array<std::int64_t, 3> steps{width * channels, channels, 1};
+    std::int64_t first_channel = 0;
+    for (ArrayVariable& variable : file.inputs) {
+      std::optional<io::Hdf5Number> memory;
+      if (variable.is_packed())
+        memory = io::Hdf5Number::float64;
+      else if (type == DType::float32)
+        memory = io::Hdf5Number::float32;
+      std::unique_ptr<ArrayInput> input(new ArrayInput{
+          {path_, file.stamp, variable.rows, resources.files, resources.cache, memory},
+          variable.rows.location,
+          variable.scale,
+          variable.offset,
+          variable.missing,
+          variable.is_packed()});
+      input->first_channel = first_channel;
+      first_channel += input->channels = array_extents(variable, form.layout)[2];
+      // Dimensions that the layout lacks come first, with the extent 1.
+      const std::size_t lacking = 3 - form.layout.size();
+      std::int64_t dense = 1;
+      input->is_in_place = !input->is_packed && file.inputs.size() == 1;
+      for (std::size_t i = form.layout.size(); i-- > 0;) {
+        input->extents[lacking + i] = variable.rows.shape[i + 1];
+        input->steps[lacking + i] = steps[std::string_view("hwc").find(form.layout[i])];
+        input->is_in_place = input->is_in_place && (input->extents[lacking + i] == 1 ||
+                                                    input->steps[lacking + i] == dense);
+        dense *= input->extents[lacking + i];
+      }
+      inputs_.push_back(std::move(input));
+    }
+  }
+
+  const SampleInfo& info() const override { return info_; }
+  std::int64_t size() const override { return std::ssize(labels_); }
+  std::int64_t sample_bytes(std::int64_t) const override { return info_.input_bytes(); }
+
+  void read(std::int64_t index, std::byte* input, std::int32_t* label) const override {
+    if (input != nullptr) read_input(index, input);
+    if (label != nullptr) *label = labels_[static_cast<std::size_t>(index)];
+  }
+
+  void read_ahead(std::int64_t first, std::int64_t count) const override {
+    for (const auto& input : inputs_) input->rows.read_ahead(first, count);
+  }
+
+  std::string verify(const ShardChecksums* /*checksums*/, BlockRange /*blocks*/) const override {
+    std::vector<std::byte> sample(static_cast<std::size_t>(info_.input_bytes()));
+    for (std::int64_t index = 0; index < size(); ++index) read_input(index, sample.data());
+    return "";
+  }
+
+ private:
+  void read_input(std::int64_t index, std::byte* sample) const {
+    // Readers are threads of the loader, which keep the memory.
+    thread_local std::vector<std::byte> row;
+    for (const auto& input : inputs_) {
+      if (input->is_in_place) {
+        input->rows.read(index, 1, sample);
+        continue;
+      }
+      row.resize(static_cast<std::size_t>(input->rows.row_bytes()));
+      input->rows.read(index, 1, row.data());
+      if (input->is_packed)
+        scatter_packed(*input, row.data(), sample);
+      else if (size_of(info_.dtype) == 1)
+        scatter_bits<std::uint8_t>(*input, row.data(), sample);
+      else if (size_of(info_.dtype) == 2)
+        scatter_bits<std::uint16_t>(*input, row.data(), sample);
+      else
+        scatter_bits<std::uint32_t>(*input, row.data(), sample);
+    }
+    const std::int64_t at = find_not_finite(info_.dtype, sample, info_.input.elements());
+    if (at >= 0) throw_not_finite(index, at);
+  }
+
+  [[noreturn]] void throw_not_finite(std::int64_t index, std::int64_t at) const {
+    const std::int64_t channels = info_.input[2], channel = at % channels, pixel = at / channels,
+                       width = info_.input[1];
+    const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const auto& one) {
+      return channel < one->first_channel + one->channels;
+    });
+    throw InputError(fmt::format(
+        "{}: sample {} has a value that is missing, infinite or NaN, or too large for float32 (h "
+        "{}, w {}, c {}); replace such values, or leave such samples out",
+        (*input)->location, index, pixel / width, pixel % width,
+        channel - (*input)->first_channel));
+  }
+
+  std::string path_;
+  std::vector<std::int32_t> labels_;
+  SampleInfo info_;
+  std::vector<std::unique_ptr<ArrayInput>> inputs_;
+};
+
+}  // namespace
+
+std::unique_ptr<SampleSource> open_arrays(ShardIndex file, const ArrayForm& form, DType type,
+                                          const ShardResources& resources) {
+  return std::make_unique<ArraySource>(std::move(file), form, type, resources);
+}
+
+}  // namespace trireme::data

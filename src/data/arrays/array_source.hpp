@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "data/shards/shard_kind.hpp"
+#include "trireme/data/arrays/array_form.hpp"
+
+namespace trireme::data {
+
+/// Returns the samples of a file that index_array_file() has indexed, as images [h, w, c]. `type`:
+/// that of the images.
+std::unique_ptr<SampleSource> open_arrays(ShardIndex file, const ArrayForm& form, DType type,
+                                          const ShardResources& resources);
+
+}  // namespace trireme::data

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests training on HDF5 and netCDF-4 files of other programs ([data.hdf5]).
+
+The files are written by h5py, netCDF4 and xarray. Where the values are equal, however they are
+stored, the weights after training have equal bits: those of a run on a shard of the same values.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+import harness
+
+try:
+    import h5py
+    import numpy as np
+except ImportError as error:
+    harness.skip("%s (scripts/install_deps.sh tests)" % error)
+
+SAMPLES, CLASSES, SIDE = 48, 4, 8
+DECK = """
+[run]
+name = "arrays"
+folder = "run"
+stop = "10 steps"
+deterministic = true
+[model]
+kind = "resnet"
+depth = 8
+width = 8
+norm = "group"
+stem = "small"
+[data]
+train = "train"
+validation = "train"
+%s
+[batch]
+global = 8
+micro = 4
+[optimizer]
+kind = "sgd"
+[schedule]
+kind = "constant"
+rate = 0.05
+[monitor]
+tensorboard = false
+"""
+LABELS = np.arange(SAMPLES) % CLASSES
+
+
+def fields(channels=1):
+    """Returns fields [samples, h, w, c] of float32, quarters of whole numbers, and so exact in
+    every type that the tests use."""
+    rng = np.random.default_rng(7)
+    values = rng.integers(-200, 200, (SAMPLES, SIDE, SIDE, channels)) / 4
+    values[LABELS == 1, :4] += 55
+    return values.astype(np.float32)
+
+
+class Arrays(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.runs = 0
+        self.x = fields()
+
+    def shard(self, images, folder="shard"):
+        """Writes the reference: a shard of images [samples, h, w, c]."""
+        os.makedirs(self.path(folder), exist_ok=True)
+        with h5py.File(self.path(folder, "part.h5"), "w") as file:
+            file.attrs["format"] = "trireme-shard"
+            file.create_dataset("images", data=images)
+            file.create_dataset("labels", data=LABELS.astype(np.int32))
+            file["images"].attrs["layout"] = "hwc"
+
+    def weights(self, place, table="", *words, ranks=1):
+        """Trains on `place`; returns the digest of the weights."""
+        self.write_deck(DECK % table)
+        self.runs += 1
+        run = "run_%d" % self.runs
+        sets = ("--set", "data.train=" + place, "--set", "data.validation=" + place)
+        self.train(*sets, "--set", "run.folder=" + run, *words, ranks=ranks)
+        path = self.path(run, "checkpoints/step_000000010.h5")
+        result = harness.run("inspect", path, "--digest", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        return result.text.split()[-1]
+
+    def table(self, input="x", target="y", layout="hw", more=""):
+        paths = lambda given: '"%s"' % given if isinstance(given, str) else str(list(given))
+        return '[data.hdf5]\ninput = %s\ntarget = %s\nlayout = "%s"\n%s' % (
+            paths(input),
+            paths(target),
+            layout,
+            more,
+        )
+
+    def write(self, name, **datasets):
+        """Writes an HDF5 file. A value is an array, or an array with options of h5py."""
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with h5py.File(self.path(name), "w") as file:
+            for path, value in datasets.items():
+                data, options = value if isinstance(value, tuple) else (value, {})
+                file.create_dataset(path, data=data, **options)
+
+    def refuse(self, words, *arguments, table=None):
+        """Checks that a run on the file ends with exit 2 and a message with `words`."""
+        self.write_deck(DECK % (table or self.table()))
+        result = self.train("--set", "data.train=other/a.h5", *arguments, expect=2)
+        self.assertIn(words, result.text)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_h5py(self):
+        self.shard(self.x)
+        expected = self.weights("shard")
+        x, half = self.x[..., 0], SAMPLES // 2
+        packed = {"chunks": (5, 3, SIDE), "compression": "gzip", "shuffle": True}
+        for name, value, target in (
+            ("plain", x, LABELS),
+            ("double", x.astype("f8"), LABELS.astype("u1")),
+            ("other_order", x.astype(">f8"), LABELS.astype(">i2")),
+            ("half", x.astype("f2").astype("f4"), LABELS.astype("f4")),
+            ("whole", ((4 * x).astype(">i2"), packed), LABELS.reshape(-1, 1, 1)),
+            ("chunked", (x.astype(">f4"), packed), (LABELS.astype("i8"), {"chunks": (7,)})),
+        ):
+            for part, rows in (("a", slice(half)), ("b", slice(half, None))):
+                cut = lambda v: (v[0][rows], v[1]) if isinstance(v, tuple) else v[rows]
+                self.write("%s/%s.hdf5" % (name, part), **{"x": cut(value), "y": cut(target)})
+                if name == "whole":
+                    with h5py.File(self.path(name, part + ".hdf5"), "a") as file:
+                        file["x"].attrs["scale_factor"] = np.float32(0.25)
+            with self.subTest(name):
+                self.assertEqual(self.weights(name, self.table()), expected)
+        self.assertEqual(self.weights("chunked/?.hdf5", self.table(), ranks=2), expected)
+
+    def test_bits_of_images_stay_as_they_are(self):
+        """uint8, uint16 and float16 are images of these types: integers are scaled to 0..1."""
+        rng = np.random.default_rng(3)
+        for kind in ("u1", "u2", "f2"):
+            images = rng.integers(0, 200, (SAMPLES, SIDE, SIDE, 3)).astype(kind)
+            with self.subTest(kind):
+                self.shard(images)
+                expected = self.weights("shard")
+                self.write("other/a.h5", x=images, y=LABELS)
+                table = self.table(layout="hwc")
+                self.assertEqual(self.weights("other", table), expected)
+                first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+                self.write("other/a.h5", x=first, y=LABELS)
+                table = self.table(layout="chw")
+                self.assertEqual(self.weights("other", table), expected)
+
+    def test_inputs_are_stacked_as_channels(self):
+        images = fields(5)
+        self.shard(images)
+        expected = self.weights("shard")
+        group = {
+            "sim/a": images[..., 0],
+            "sim/b": (images[..., 1].astype("f8"), {"chunks": (3, 4, 4), "compression": "gzip"}),
+            "sim/c": images[..., 2].astype(">f4"),
+        }
+        self.write("other/a.h5", **group, y=LABELS)
+        self.shard(images[..., :3])
+        table = self.table(("sim/a", "sim/b", "sim/c"))
+        self.assertEqual(self.weights("other/a.h5", table), self.weights("shard"))
+        parts = {
+            "p": np.ascontiguousarray(images[..., :2].transpose(0, 3, 1, 2)),
+            "q": np.ascontiguousarray(images[..., 2:].transpose(0, 3, 1, 2)),
+        }
+        self.write("other/a.h5", **parts, y=LABELS)
+        self.assertEqual(self.weights("other", self.table(("p", "q"), layout="chw")), expected)
+
+    def test_a_file_can_be_a_sample(self):
+        self.shard(self.x)
+        expected = self.weights("shard")
+        for i in range(SAMPLES):
+            options = {"chunks": (3, 5), "compression": "gzip"} if i % 2 else {}
+            self.write("files/s%03d.h5" % i, x=(self.x[i, ..., 0], options), y=LABELS[i])
+        table = self.table(more='samples = "files"\n')
+        self.assertEqual(self.weights("files", table), expected)
+        self.assertEqual(self.weights("files", table, ranks=2), expected)
+
+    def write_netcdf(self):
+        """Writes the files of netcdf_files.py, or skips the test."""
+        if (
+            importlib.util.find_spec("netCDF4") is None
+            or importlib.util.find_spec("xarray") is None
+        ):
+            self.skipTest("no netCDF4 or xarray (scripts/install_deps.sh tests)")
+        np.save(self.path("x.npy"), self.x[..., 0])
+        np.save(self.path("labels.npy"), LABELS)
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "netcdf_files.py")
+        subprocess.run(
+            [sys.executable, script, self.folder, self.path("x.npy"), self.path("labels.npy")],
+            check=True,
+        )
+
+    def test_netcdf4(self):
+        self.shard(self.x)
+        expected = self.weights("shard")
+        self.write_netcdf()
+        for name in ("plain", "packed"):
+            with self.subTest(name):
+                table = self.table(name, "regime")
+                self.assertEqual(self.weights("nc", table), expected)
+        text = harness.run("inspect", self.path("nc/a.nc")).stdout
+        self.assertIn("int16 [20, 8, 8], chunked [1, 8, 8], compressed, ", text)
+        self.assertIn("value = stored * 0.25 + 16, missing: -32767", text)
+        self.assertNotIn("/lat", text)
+
+    def test_xarray(self):
+        self.shard(self.x)
+        expected = self.weights("shard")
+        self.write_netcdf()
+        for name in ("plain.nc", "packed.nc4"):
+            with self.subTest(name):
+                self.assertEqual(self.weights("xr/" + name, self.table("z", "k")), expected)
+        # The proposed table is one that works.
+        text = harness.run("inspect", self.path("xr/plain.nc")).stdout
+        proposed = text[text.index("[data.hdf5]") :]
+        self.assertEqual(self.weights("xr/plain.nc", proposed), expected)
+        described = json.loads(harness.run("inspect", "--json", self.path("xr/plain.nc")).stdout)
+        self.assertEqual(described["hdf5"], {"input": ["/z"], "target": ["/k"], "layout": "hw"})
+
+    def test_values_that_are_not_finite_end_the_run(self):
+        x = self.x[..., 0].copy()
+        x[5, 2, 3] = np.nan
+        self.write("other/a.h5", x=x, y=LABELS)
+        self.write_deck(DECK % self.table())
+        set_folder = ("--set", "data.train=other", "--set", "data.validation=other")
+        result = self.train(*set_folder, expect=2)
+        self.assertIn("a.h5: /x: sample 5 has a value that is missing", result.text)
+        self.assertIn("(h 2, w 3, c 0)", result.text)
+        x[5, 2, 3] = -9999
+        self.write("other/a.h5", x=x.astype("i2"), z=self.x[..., 0], y=LABELS)
+        with h5py.File(self.path("other/a.h5"), "a") as file:
+            file["x"].attrs["missing_value"] = np.array([-9999], "i2")
+        self.write_deck(DECK % self.table(("z", "x")))
+        result = self.train(*set_folder, "--set", "run.folder=run2", expect=2)
+        self.assertIn("a.h5: /x: sample 5 has a value that is missing", result.text)
+
+    def test_wrong_files_are_refused(self):
+        x = self.x[..., 0]
+        good = {"x": x, "y": LABELS}
+        self.write("other/a.h5", **good)
+        self.refuse("the file has no such dataset; it has /x [48, 8, 8]", table=self.table("z"))
+        self.refuse("has 3 dimensions [48, 8, 8], but", table=self.table(layout="hwc"))
+        self.refuse("classes are one number for each sample", table=self.table(target="x"))
+        self.refuse("names 2 datasets, but a class is one", table=self.table(target=("x", "y")))
+        self.refuse("no such file or folder", "--set", "data.train=other/b.h5")
+        self.refuse("no file matches", "--set", "data.train=other/*.nc")
+        self.refuse("contains no *.h5", "--set", "data.train=.")
+        for words, changed in (
+            ("holds text", {"x": np.array([b"one", b"two"])}),
+            ("holds no plain numbers", {"x": np.zeros(SAMPLES, "i4,f4")}),
+            ("has 47 numbers for the 48 samples", {"y": LABELS[1:]}),
+            ("-1 of sample 0 is not a class", {"y": LABELS - 1}),
+            ("0.5 of sample 0 is not a class", {"y": LABELS + 0.5}),
+            ("uses the filter 32000 (lzf)", {"x": (x, {"compression": "lzf"})}),
+        ):
+            with self.subTest(words):
+                self.write("other/a.h5", **(good | changed))
+                self.refuse(words)
+        for name, value, words in (
+            ("_Unsigned", "true", "which this program does not follow"),
+            ("scale_factor", np.inf, "must be finite"),
+            ("scale_factor", "two", "must be a number"),
+            ("_FillValue", [1.0, 2.0], "has 2 values"),
+        ):
+            with self.subTest(name):
+                self.write("other/a.h5", **good)
+                with h5py.File(self.path("other/a.h5"), "a") as file:
+                    file["x"].attrs[name] = value
+                self.refuse(words)
+        self.write("other/a.h5", **good)
+        self.write("other/b.h5", x=x[:, :4], y=LABELS)
+        self.refuse("among images of 8 x 8 x 1", "--set", "data.train=other")
+        layout = h5py.VirtualLayout((SAMPLES, SIDE, SIDE), "f4")
+        layout[:] = h5py.VirtualSource(self.path("other/b.h5"), "x", (SAMPLES, SIDE, SIDE))
+        with h5py.File(self.path("other/a.h5"), "w") as file:
+            file.create_virtual_dataset("x", layout)
+        self.refuse("is a virtual dataset")
+
+    def test_check_warns_of_large_chunks(self):
+        self.write_deck(DECK % self.table())
+        options = {"chunks": (6, SIDE, SIDE), "compression": "gzip"}
+        for samples, warns in ((6, True), (4, False)):
+            options["chunks"] = (samples, SIDE, SIDE)
+            self.write("other/a.h5", x=(self.x[..., 0], options), y=LABELS)
+            words = ("check", "deck.toml", "--set", "data.train=other", "--set", "data.validation=")
+            text = harness.run(*words, cwd=self.folder).text
+            self.assertEqual("chunks of 6 samples" in text, warns, text)
+            text = harness.run(*words, "--set", "data.shuffle=blocks", cwd=self.folder).text
+            self.assertNotIn("chunks of", text)
+
+    def test_the_guide(self):
+        """Follows docs/guides/scientific_data.md."""
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        with open(os.path.join(root, "docs/guides/scientific_data.md")) as page:
+            blocks = re.findall(r"```(\w*)\n(.*?)```", page.read(), re.DOTALL)
+        blocks = [text for language, text in blocks]
+        written = {}
+        for text in blocks:
+            name = re.match(r"# (\w+\.(py|toml))\n", text)
+            if name:
+                written[name[1]] = text
+                with open(self.path(name[1]), "w") as file:
+                    file.write(text)
+        self.assertEqual(set(written), {"make_fields.py", "fields.toml"})
+        subprocess.run([sys.executable, "make_fields.py"], cwd=self.folder, check=True)
+        shown = next(text for text in blocks if text.startswith("train.h5: HDF5"))
+        self.assertEqual(harness.run("inspect", "train.h5", cwd=self.folder).stdout, shown)
+        self.assertIn(shown[shown.index("[data.hdf5]") :], written["fields.toml"])
+        harness.run("check", "fields.toml", cwd=self.folder)
+        self.train(deck="fields.toml")
+        rows = harness.read_rows(self.path("runs/fields"), "evaluate")
+        self.assertGreater(rows[-1]["top1"], 0.95)
+
+    def test_a_folder_of_other_files_names_the_table(self):
+        self.write("other/a.h5", x=self.x[..., 0], y=LABELS)
+        self.write_deck(DECK % "")
+        result = self.train("--set", "data.train=other", expect=2)
+        self.assertIn("give the deck a table [data.hdf5]", result.text)
+
+
+if __name__ == "__main__":
+    unittest.main()
