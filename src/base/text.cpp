@@ -170,6 +170,13 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
 
 std::string printable_lines(std::string_view text) { return escape(text, "\n\t"); }
 
+std::string join_with_or(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
 std::string counted(std::int64_t count, const char* one, const char* many) {
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }

@@ -3,6 +3,8 @@
 // Declares the keys of the table [checkpoint].
 #include "trireme/checkpoint/keys.hpp"
 
+#include "trireme/base/evaluation_metric.hpp"
+
 namespace trireme::checkpoint {
 
 using namespace keys;
@@ -17,12 +19,10 @@ void visit_keys(Visitor& v, CheckpointOptions& checkpoint) {
            "Keeps the first checkpoint at or past each multiple of this duration permanently, as "
            "in \"10 epochs\"; \"none\" turns it off."},
           optional_duration(checkpoint.keep_every, DurationUnits::counts, true));
-  v.field({"best",
-           "Selects the metric whose best checkpoint is kept as best.h5: loss, top1, perplexity or "
-           "none."},
-          choice<std::string>(
-              checkpoint.best,
-              {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}, {"perplexity", "perplexity"}}));
+  std::vector<std::pair<std::string, std::string>> metrics{{"none", ""}};
+  for (const std::string& word : metric_words()) metrics.emplace_back(word, word);
+  v.field({"best", "Selects the metric whose best checkpoint is kept as best.h5, or none."},
+          choice<std::string>(checkpoint.best, std::move(metrics)));
   v.field({"async",
            "Writes checkpoints in a thread while training continues; false lets training wait."},
           flag(checkpoint.asynchronous));

@@ -59,7 +59,7 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 }  // namespace
 
 Dataset::Dataset(const std::string& folder, const SampleForm& form)
-    : Dataset(index_dataset(folder, form.arrays), form) {}
+    : Dataset(index_dataset(folder, form), form) {}
 
 Dataset::Dataset(DatasetIndex index, const SampleForm& form)
     : info_(std::move(index.info)),
@@ -82,7 +82,7 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
       if (!input.rows.filters.empty())
         info_.chunk_samples = std::max(info_.chunk_samples, input.rows.chunk[0]);
     shards_.push_back(form.arrays.is_used()
-                          ? open_arrays(std::move(shard), form.arrays, info_.pixel_type, resources)
+                          ? open_arrays(std::move(shard), form, info_.pixel_type, resources)
                           : kind.open(std::move(shard), info_, context, resources));
     info_.shard_samples.push_back(shards_.back()->size());
     first_sample_.push_back(info_.samples);
@@ -103,7 +103,7 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
     sample_.input = {info_.height, info_.width, info_.channels};
   }
   const Shape& labels = sample().labels;
-  if (labels.rank() > 0) info_.context = labels[0];
+  if (info_.kind == DatasetKind::tokens && labels.rank() > 0) info_.context = labels[0];
   validate(
       info_.samples > 0 || (sample().labels.rank() > 0 && context == 0), "{}: its {} no sample{}",
       folder_,
@@ -126,12 +126,12 @@ Dataset::SampleLocation Dataset::locate(std::int64_t index) const {
   return {which, *shards_[which], index - first_sample_[which]};
 }
 
-void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels) const {
+void Dataset::read(std::int64_t index, std::byte* input, void* labels) const {
   ReaderState state;
   read(index, input, labels, 0, state);
 }
 
-void Dataset::read(std::int64_t index, std::byte* input, std::int32_t* labels, std::int64_t epoch,
+void Dataset::read(std::int64_t index, std::byte* input, void* labels, std::int64_t epoch,
                    ReaderState& state) const {
   const SampleLocation at = locate(index);
   const bool is_formed = input != nullptr && info_.kind != DatasetKind::tokens &&

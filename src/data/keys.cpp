@@ -117,6 +117,19 @@ void visit_keys(Visitor& v, const AppliesTo& images, DataOptions& data) {
   visit_augment(v, images, data.augment);
 }
 
+void visit_keys(Visitor& v, const AppliesTo& images, TargetOptions& target) {
+  v.table("target");
+  v.field(
+      {"kind", "Images: selects what the model answers: a class, or values (a vector of numbers).",
+       images},
+      choice<TargetKind>(target.kind,
+                         {{"class", TargetKind::label}, {"values", TargetKind::values}}));
+  v.field({"normalize",
+           "values: subtracts mean and divides by std, one number for each value or one for all.",
+           {target.has_values(), "kind = \"values\"", "target.kind"}},
+          normalize(target.mean, target.std));
+}
+
 void check_keys(const DataOptions& data, Reader& reader) {
   if (data.hdf5.is_used() && data.verify > 0 &&
       !reader.any_wrong({"data.verify", "data.hdf5.input"}))

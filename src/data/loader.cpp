@@ -77,7 +77,7 @@ struct Loader::State {
   /// Memory of one row of a buffer; null: not requested.
   struct RowPointers {
     std::byte* inputs = nullptr;
-    std::int32_t* labels = nullptr;
+    std::byte* labels = nullptr;
   };
   /// The task to read one micro-batch.
   struct ReadTask {
@@ -189,7 +189,7 @@ void Loader::State::allocate_buffers() {
   const std::int64_t input_bytes =
       options.inputs ? round_up_to_cache_line(micro * sample.input_bytes()) : 0;
   const std::int64_t label_bytes =
-      options.labels ? round_up_to_cache_line(labels.elements() * size_of(DType::int32)) : 0;
+      options.labels ? round_up_to_cache_line(labels.elements() * size_of(sample.label_type)) : 0;
   const std::int64_t transform_bytes =
       round_up_to_cache_line(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
   const std::int64_t index_bytes =
@@ -214,7 +214,7 @@ void Loader::State::allocate_buffers() {
       buffer.batch.inputs = {take(input_bytes), sample.dtype, DeviceKind::cpu,
                              rows_of(sample.input)};
     if (options.labels)
-      buffer.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
+      buffer.batch.labels = {take(label_bytes), sample.label_type, DeviceKind::cpu, labels};
     buffer.batch.transforms = buffer.transforms =
         reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
     if (weight_bytes > 0)
@@ -421,7 +421,14 @@ void Loader::State::clear_row(std::int64_t row, BatchBuffer& buffer) const {
   const RowPointers data = pointers_of_row(row, buffer);
   if (data.inputs != nullptr)
     std::memset(data.inputs, 0, static_cast<std::size_t>(dataset.sample().input_bytes()));
-  if (data.labels != nullptr) std::fill_n(data.labels, dataset.sample().labels.elements(), -1);
+  if (data.labels != nullptr) {
+    const std::int64_t labels = dataset.sample().labels.elements();
+    if (dataset.sample().label_type == DType::float32)
+      std::fill_n(reinterpret_cast<float*>(data.labels), labels,
+                  std::numeric_limits<float>::quiet_NaN());
+    else
+      std::fill_n(reinterpret_cast<std::int32_t*>(data.labels), labels, -1);
+  }
   buffer.transforms[row] = {};
   buffer.samples[row] = -1;
   buffer.keys[row] = 0;
@@ -434,7 +441,8 @@ Loader::State::RowPointers Loader::State::pointers_of_row(std::int64_t row,
     data.inputs =
         static_cast<std::byte*>(buffer.batch.inputs.data) + row * dataset.sample().input_bytes();
   if (options.labels)
-    data.labels = buffer.batch.labels.as<std::int32_t>() + row * dataset.sample().labels.elements();
+    data.labels = static_cast<std::byte*>(buffer.batch.labels.data) +
+                  row * dataset.sample().labels.elements() * size_of(dataset.sample().label_type);
   return data;
 }
 

@@ -20,6 +20,7 @@
 #include "trireme/deck/batch_rule.hpp"
 #include "trireme/model/family.hpp"
 #include "trireme/model/keys.hpp"
+#include "trireme/model/loss.hpp"
 #include "trireme/optim/keys.hpp"
 #include "trireme/optim/schedule.hpp"
 
@@ -119,6 +120,53 @@ void check_token_units(const Deck& deck, Reader& reader) {
   judge("monitor.tensors", deck.monitor.tensors);
 }
 
+/// Returns what a model answers in words: "language models (model.kind = "gpt")".
+std::string describe_answer(AnswerKind answer) {
+  switch (answer) {
+    case AnswerKind::tokens:
+      return fmt::format("language models (model.{})", model::kinds_with(SampleKind::tokens));
+    case AnswerKind::values: return "target.kind = \"values\"";
+    default: return "target.kind = \"class\"";
+  }
+}
+
+/// Requires a metric that is measured for the model.
+void check_metric(const Deck& deck, const char* key, const std::string& word, Reader& reader) {
+  const AnswerKind answer = answer_of(deck);
+  const EvaluationMetric& metric = evaluation_metric(word);
+  if (metric.is_measured_for(answer) || reader.any_wrong({key, "model.kind", "target.kind"}))
+    return;
+  std::vector<std::string> owners;
+  for (const AnswerKind owner : metric.answers) owners.push_back(describe_answer(owner));
+  reader.add_mistake(key, fmt::format("\"{}\" is measured for {}; use {}", word,
+                                      fmt::join(owners, " and "), quoted_metrics(answer)));
+}
+
+/// Requires a loss, and augmentations, that fit the targets; and files that have such targets.
+void check_target(const Deck& deck, Reader& reader) {
+  const bool values = deck.target.has_values();
+  if (deck.loss.kind->takes_values != values && !reader.any_wrong({"loss.kind", "target.kind"})) {
+    std::vector<std::string> fitting;
+    for (const model::LossKind& loss : model::losses())
+      if (loss.takes_values == values) fitting.push_back(fmt::format("\"{}\"", loss.word));
+    reader.add_mistake("loss.kind",
+                       fmt::format("\"{}\" is a loss of {}, but the targets are {}; use {}",
+                                   deck.loss.kind->word, values ? "classes" : "values",
+                                   values ? "values (target.kind = \"values\")" : "classes",
+                                   join_with_or(fitting)));
+  }
+  if (!values || reader.any_wrong({"target.kind"})) return;
+  if (!deck.data.hdf5.is_used() && !reader.any_wrong({"data.hdf5.input"}))
+    reader.add_mistake("target.kind",
+                       "\"values\" are read from HDF5 files of other programs: shards have "
+                       "classes; describe the files in [data.hdf5]");
+  if (deck.data.augment.mixing.cutmix > 0 && !reader.any_wrong({"data.augment.cutmix"}))
+    reader.add_mistake("data.augment.cutmix",
+                       fmt::format("{} mixes classes by area, but target.kind = \"values\"; use "
+                                   "mixup, or remove it",
+                                   deck.data.augment.mixing.cutmix));
+}
+
 /// Requires evaluations with the metric that a plateau follows.
 void check_plateau(const Deck& deck, Reader& reader) {
   if (deck.schedule.kind != optim::ScheduleKind::plateau || reader.any_wrong({"schedule.kind"}))
@@ -127,13 +175,7 @@ void check_plateau(const Deck& deck, Reader& reader) {
     reader.add_mistake("schedule.kind",
                        "\"plateau\" follows the evaluations on data.validation, which is "
                        "missing; name that folder or use kind = \"cosine\"");
-  if (deck.schedule.plateau.metric == "perplexity" && !takes_tokens(deck.model) &&
-      !reader.any_wrong({"schedule.metric", "model.kind"}))
-    reader.add_mistake(
-        "schedule.metric",
-        fmt::format("\"perplexity\" is measured for language models (model.{}); use \"loss\" "
-                    "or \"top1\"",
-                    model::kinds_with(SampleKind::tokens)));
+  check_metric(deck, "schedule.metric", deck.schedule.plateau.metric, reader);
 }
 
 /// Requires a schedule length if the run is limited by time, and a warmup no longer than it.
@@ -331,13 +373,9 @@ void find_contradictions(const Deck& deck, DeckPurpose purpose, Reader& reader) 
         fmt::format("\"{}\" is measured on data.validation, which is missing; name that "
                     "folder or use best = \"none\"",
                     deck.checkpoint.best));
-  if (deck.checkpoint.best == "perplexity" && !takes_tokens(deck.model) &&
-      !reader.any_wrong({"checkpoint.best", "model.kind"}))
-    reader.add_mistake(
-        "checkpoint.best",
-        fmt::format("\"perplexity\" is measured for language models (model.{}); use \"loss\" "
-                    "or \"top1\"",
-                    model::kinds_with(SampleKind::tokens)));
+  if (!deck.checkpoint.best.empty())
+    check_metric(deck, "checkpoint.best", deck.checkpoint.best, reader);
+  check_target(deck, reader);
   if (deck.precision.compute == ComputePrecision::tfloat32 &&
       deck.run.device == DeviceChoice::cpu &&
       !reader.any_wrong({"precision.compute", "run.device"}))

@@ -10,6 +10,7 @@
 #include "tables.hpp"
 #include "trireme/keys/reader.hpp"
 #include "trireme/model/family.hpp"
+#include "trireme/model/loss.hpp"
 
 namespace trireme::deck {
 
@@ -23,11 +24,11 @@ constexpr std::pair<const char*, const char*> alternatives[] = {
 /// Fills in the defaults that depend on other keys.
 void fill_in_defaults(Deck& deck, const Reader& reader) {
   if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
-  const bool is_text = model::family_of(deck.model).input == SampleKind::tokens;
+  deck.loss.kind = &model::loss_of(deck.loss, deck.target.has_values());
   if (!reader.is_set("checkpoint.best"))
     deck.checkpoint.best = deck.data.validation.empty() || deck.evaluate.subset > 0 ? ""
-                           : is_text                                                ? "loss"
-                                                                                    : "top1";
+                           : answer_of(deck) == AnswerKind::classes                 ? "top1"
+                                                                                    : "loss";
   optim::fill_in_defaults(deck.optimizer, reader);
   optim::ScheduleOptions& schedule = deck.schedule;
   if (schedule.kind == optim::ScheduleKind::one_cycle) {
@@ -70,6 +71,11 @@ std::string with_location(const Deck& deck, const std::string& message) {
   const std::string key = message.substr(0, message.find_first_of(" :"));
   const auto found = deck.key_locations.find(key);
   return found == deck.key_locations.end() ? message : found->second + ": " + message;
+}
+
+AnswerKind answer_of(const Deck& deck) {
+  if (takes_tokens(deck.model)) return AnswerKind::tokens;
+  return deck.target.has_values() ? AnswerKind::values : AnswerKind::classes;
 }
 
 std::string data::DataOptions::* folder_of_split(std::string_view split) {

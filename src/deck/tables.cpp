@@ -164,10 +164,11 @@ void visit(Visitor& v, Deck& deck) {
       fmt::format("image models (model.{})", model::kinds_with(SampleKind::image));
   visit_run(v, deck.run);
   model::visit_keys(v, deck.model);
-  data::visit_keys(
-      v, {family_of(deck.model).input == SampleKind::image, image_models.c_str(), "model.kind"},
-      deck.data);
-  model::visit_keys(v, deck.loss);
+  const AppliesTo images{family_of(deck.model).input == SampleKind::image, image_models.c_str(),
+                         "model.kind"};
+  data::visit_keys(v, images, deck.data);
+  data::visit_keys(v, images, deck.target);
+  model::visit_keys(v, deck.target.has_values(), deck.loss);
   visit_batch(v, deck.batch);
   parallel::visit_keys(v, deck.parallel);
   visit_precision(v, deck.precision);

@@ -163,12 +163,4 @@ void check_keys(const ModelOptions& options, Reader& reader) {
   if (!reader.any_wrong({"model.kind"})) family_of(options).check(options, reader);
 }
 
-void visit_keys(Visitor& v, LossOptions& loss) {
-  v.table("loss");
-  v.field({"label_smoothing",
-           "Sets the share of the label's probability that is spread over all classes, from 0 to "
-           "below 1."},
-          keys::real(loss.label_smoothing, keys::half_open(0, 1)));
-}
-
 }  // namespace trireme::model

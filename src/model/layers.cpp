@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "model/parallel_layers.hpp"
+#include "trireme/model/loss.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/image.hpp"
-#include "trireme/ops/loss.hpp"
 #include "trireme/ops/normalization.hpp"
 
 namespace trireme::model {
@@ -347,15 +347,18 @@ Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_d
 Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
                             const LossSettings& scale, const Tensor& sums) {
   const Tensor logits = forward(pass, x);
-  const ops::ClassTargets targets{labels, scale.label_smoothing, scale.label_weights};
   TRIREME_EXPECT(!scale.statistics.defined());
+  const LossKind& kind =
+      scale.kind != nullptr ? *scale.kind : default_loss(labels.dtype == DType::float32);
   if (!pass.training()) {
     if (scale.logits.defined()) ops::cast(pass.context(), logits, scale.logits);
-    ops::cross_entropy(pass.context(), logits, targets, 0, sums, {});
+    LossSettings plain = scale;
+    plain.gradient_scale = 0;
+    kind.compute(pass.context(), logits, labels, plain, sums, {});
     return {};
   }
   const Tensor dlogits = pass.gradient(logits.dtype, logits.shape);
-  ops::cross_entropy(pass.context(), logits, targets, scale.gradient_scale, sums, dlogits);
+  kind.compute(pass.context(), logits, labels, scale, sums, dlogits);
   return backward(pass, dlogits);
 }
 

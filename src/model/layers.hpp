@@ -143,7 +143,8 @@ class LinearLayer {
   ops::PreparedWeight prepared_;
 };
 
-/// A head with one row of logits per sample: cross-entropy on top of a subclass's forward.
+/// A head with one row of outputs per sample, logits of classes or values: the loss of
+/// LossSettings on top of a subclass's forward.
 class ClassifierHead : public Head {
  public:
   /// `rows`: those of a sample in the head's input.

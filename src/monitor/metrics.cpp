@@ -17,6 +17,10 @@ std::string json_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+std::string number_json(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "null";
+}
+
 }  // namespace
 
 MetricsRow::MetricsRow(std::string kind)
@@ -29,7 +33,7 @@ MetricsRow& MetricsRow::add_json(const std::string& key, const std::string& json
 
 MetricsRow& MetricsRow::add(const std::string& key, double value) {
   numbers_.emplace_back(key, value);
-  return add_json(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
+  return add_json(key, number_json(value));
 }
 MetricsRow& MetricsRow::add(const std::string& key, std::int64_t value) {
   numbers_.emplace_back(key, static_cast<double>(value));
@@ -44,6 +48,12 @@ MetricsRow& MetricsRow::add(const std::string& key, const std::string& value) {
 }
 MetricsRow& MetricsRow::add(const std::string& key, const char* value) {
   return add(key, std::string(value));
+}
+
+MetricsRow& MetricsRow::add(const std::string& key, const std::vector<double>& values) {
+  std::string list;
+  for (const double value : values) list += (list.empty() ? "" : ", ") + number_json(value);
+  return add_json(key, "[" + list + "]");
 }
 
 std::optional<double> MetricsRow::number(std::string_view key) const {

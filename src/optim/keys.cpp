@@ -7,6 +7,7 @@
 // tables meet in the momentum: one-cycle varies it, so schedule.momentum then takes the place of
 // optimizer.momentum.
 #include "trireme/optim/keys.hpp"
+#include "trireme/base/evaluation_metric.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -125,12 +126,10 @@ namespace {
 
 /// Visits the keys of kind = "plateau".
 void visit_plateau_keys(Visitor& v, PlateauOptions& options, const AppliesTo& applies) {
-  v.field({"metric",
-           "plateau: selects the metric of data.validation that must improve: loss, top1 or "
-           "perplexity.",
-           applies},
-          choice<std::string>(options.metric,
-                              {{"loss", "loss"}, {"top1", "top1"}, {"perplexity", "perplexity"}}));
+  std::vector<std::pair<std::string, std::string>> metrics;
+  for (const std::string& word : metric_words()) metrics.emplace_back(word, word);
+  v.field({"metric", "plateau: selects the metric of data.validation that must improve.", applies},
+          choice<std::string>(options.metric, std::move(metrics)));
   v.field(
       {"threshold", "plateau: sets the relative change that counts as an improvement.", applies},
       real(options.threshold, half_open(0, 1)));

@@ -10,6 +10,7 @@
 #include <numbers>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/evaluation_metric.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::optim {
@@ -39,10 +40,8 @@ std::optional<BrokenRule> broken_warmup_rule(const std::string& warmup, double l
                     fmt::format("{} is longer than the {}; use {} or less", warmup, whole, most)};
 }
 
-bool is_better_if_higher(std::string_view metric) { return metric == "top1"; }
-
 bool count_evaluation(const PlateauOptions& options, double value, PlateauState& state) {
-  const bool higher = is_better_if_higher(options.metric);
+  const bool higher = evaluation_metric(options.metric).is_better_if_higher;
   const bool improves = std::isfinite(value) &&
                         (!state.best || (higher ? value > *state.best * (1 + options.threshold)
                                                 : value < *state.best * (1 - options.threshold)));

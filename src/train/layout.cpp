@@ -56,7 +56,7 @@ Shape input_shape(const model::ModelOptions& options, const data::DatasetInfo& t
 int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
   const model::Family& family = family_of(options);
   const Shape input = input_shape(options, train, 1);
-  if (!takes_tokens(options)) return model::Model(options, input, train.class_count).block_count();
+  if (!takes_tokens(options)) return model::Model(options, input, train.outputs()).block_count();
   if (family.vocabulary(options) == 0) family.set_vocabulary(options, train.vocabulary);
   return model::Model(options, input, family.vocabulary(options)).block_count();
 }
@@ -319,7 +319,7 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
              "shard (trireme shard --help), or check the deck without data (trireme check "
              "--assume){}",
              key, folder, data::no_folder_hint(folder));
-    index = data::index_dataset(folder, form.arrays, with_checksums);
+    index = data::index_dataset(folder, form, with_checksums);
     if (world.size() > 1) bytes = data::to_bytes(index);
   });
   if (world.size() > 1) bytes = world.broadcast(bytes, 0);
@@ -351,8 +351,9 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
            "data.decode = \"fast\" decodes JPEG files at a lower resolution, but {} = \"{}\" holds "
            "plain images, which are not decoded; use data.decode = \"exact\"",
            key, folder);
-  validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key,
-           folder, info.class_count);
+  validate(info.value_count > 0 || info.class_count >= 2,
+           "{} = \"{}\" has {} class; a classifier needs two or more", key, folder,
+           info.class_count);
   validate(std::max(info.height, info.width) <= data::max_model_side,
            "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
            info.height, info.width, data::max_model_side);
@@ -437,6 +438,9 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(train.pixel_type == other.pixel_type,
            "{} = \"{}\" holds {} images, but data.train {} images; both must have one type", key,
            folder, to_string(other.pixel_type), to_string(train.pixel_type));
+  validate(train.value_count == other.value_count,
+           "{} = \"{}\" has {} values in the target of a sample, but data.train {}", key, folder,
+           other.value_count, train.value_count);
   validate(other.class_count <= train.class_count,
            "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count,
            train.class_count);

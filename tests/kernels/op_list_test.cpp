@@ -90,6 +90,7 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "swiglu_forward",
                                                "transpose",
                                                "update_ema",
+                                               "value_loss",
                                                "weighted_sum"};
   std::vector<std::string_view> names;
   for (const OpEntry& op : op_list) names.push_back(op.name);

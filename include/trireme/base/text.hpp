@@ -51,6 +51,8 @@ std::string base64(std::string_view bytes);
 
 /// Returns "1 step" or "2 steps".
 std::string counted(std::int64_t count, const char* one, const char* many);
+/// Returns the words as "a, b or c".
+std::string join_with_or(const std::vector<std::string>& words);
 
 /// Returns "1.5 GiB" or "812 bytes".
 std::string format_bytes(double bytes);

@@ -10,6 +10,7 @@
 #include "trireme/data/arrays/array_form.hpp"
 #include "trireme/data/images/image_form.hpp"
 #include "trireme/data/sample_source.hpp"
+#include "trireme/data/targets/target_options.hpp"
 
 namespace trireme::io {
 class FilePool;
@@ -29,8 +30,11 @@ struct DatasetInfo {
   std::int64_t height = 0, width = 0, channels = 0;
   DType pixel_type = DType::uint8;   ///< images; see SampleInfo::dtype
   std::vector<std::string> classes;  ///< images; may be empty
-  /// Images: size of `classes`, or 1 + the largest label of all shards.
+  /// Images: size of `classes`, or 1 + the largest label of all shards; 0: the targets are values.
   std::int64_t class_count = 0;
+  std::int64_t value_count = 0;  ///< numbers in the target of a sample; 0: it is a class
+  /// Returns the outputs of a model of images: a number for each class or value.
+  std::int64_t outputs() const { return value_count > 0 ? value_count : class_count; }
   std::int64_t context = 0;  ///< tokens: length of a sample, as requested
   /// Tokens are 0 .. vocabulary - 1. If no shard has the attribute: the range of the stored type.
   std::int64_t vocabulary = 0;
@@ -54,12 +58,13 @@ struct DatasetIndex;
 struct SampleForm {
   SampleForm() = default;
   SampleForm(std::int64_t the_context, const ImageForm& the_image = {},
-             const ArrayForm& the_arrays = {})
-      : context(the_context), image(the_image), arrays(the_arrays) {}
+             const ArrayForm& the_arrays = {}, const TargetOptions& the_target = {})
+      : context(the_context), image(the_image), arrays(the_arrays), target(the_target) {}
   /// Tokens a sample; ignored for images. 0: a folder of tokens is only described.
   std::int64_t context = 0;
   ImageForm image;   ///< images; ignored for tokens
   ArrayForm arrays;  ///< used for files of other programs, which hold images
+  TargetOptions target;
 };
 
 /// Time that a thread spent with samples, in seconds.
@@ -108,16 +113,16 @@ class Dataset {
   const SampleInfo& sample() const { return sample_; }
   /// Returns the mean bytes of a stored sample.
   std::int64_t stored_bytes() const { return stored_bytes_; }
-  /// Copies sample `index` (0 .. samples - 1). An image has one label. The labels of `context`
-  /// tokens are their successors. Either pointer may be null. `epoch` decides random crops and
-  /// colors. Adds to `state.times`. Encoded images in their stored form cannot be read.
+  /// Copies sample `index` (0 .. samples - 1). An image has one label, or values. The labels of
+  /// `context` tokens are their successors. Either pointer may be null. `epoch` decides random
+  /// crops and colors. Adds to `state.times`. Encoded images in their stored form cannot be read.
   ///
   /// Throws InputError with shard and position if the file ends too early, an image cannot be
   /// decoded or a token is not below the vocabulary, Failure if the disk fails.
-  void read(std::int64_t index, std::byte* input, std::int32_t* labels, std::int64_t epoch,
+  void read(std::int64_t index, std::byte* input, void* labels, std::int64_t epoch,
             ReaderState& state) const;
   /// Copies a sample as in epoch 0.
-  void read(std::int64_t index, std::byte* input, std::int32_t* labels) const;
+  void read(std::int64_t index, std::byte* input, void* labels) const;
   /// Asks the system to read samples into the page cache soon; see SampleSource::read_ahead().
   /// Sorts them, and asks for samples that are close together at once.
   void read_ahead(std::vector<std::int64_t>& samples) const;

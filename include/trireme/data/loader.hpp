@@ -21,13 +21,13 @@ namespace trireme::data {
 std::uint64_t sample_key(std::int64_t epoch, std::int64_t sample);
 
 /// One micro-batch in host memory, ready to be copied to the device. Rows from `valid_rows` on are
-/// padding (labels -1, inputs 0).
+/// padding (labels -1 or values NaN, inputs 0).
 struct MicroBatch {
   /// Images: [micro, H, W, C] of SampleInfo::dtype; tokens: int32 [micro, context]. Undefined if
   /// not requested.
   Tensor inputs;
-  /// Images: int32 [micro]; tokens: int32 [micro, context], the successor of each token. Undefined
-  /// if not requested.
+  /// Images: int32 [micro], or values float32 [micro, n]; tokens: int32 [micro, context], the
+  /// successor of each token. Undefined if not requested.
   Tensor labels;
   const ops::ImageTransform* transforms = nullptr;  ///< [micro]; images only
   /// [micro] weight of each row's own label (ops::ClassTargets); null: labels are not mixed.

@@ -17,7 +17,9 @@ struct SampleInfo {
   DType dtype = DType::uint8;
   /// [height, width, channels] or [context]. Encoded images have any size: [0, 0, channels].
   Shape input;
-  Shape labels;  ///< int32; [] is one label, [context] one for each token
+  /// [] is one label, [context] one for each token, [n] a vector of n values.
+  Shape labels;
+  DType label_type = DType::int32;  ///< values: float32
   std::int64_t input_bytes() const { return input.elements() * size_of(dtype); }
 };
 
@@ -45,10 +47,10 @@ class SampleSource {
   /// Returns the bytes that read() copies as the input of sample `index`: info().input_bytes(), or
   /// the length of the file of an encoded image.
   virtual std::int64_t sample_bytes(std::int64_t index) const = 0;
-  /// Copies sample `index` (0 .. size() - 1): sample_bytes() bytes and info().labels.elements()
-  /// labels. Either pointer may be null. Throws InputError with file and
+  /// Copies sample `index` (0 .. size() - 1): sample_bytes() bytes, and info().labels.elements()
+  /// labels of info().label_type. Either pointer may be null. Throws InputError with file and
   /// sample if the sample cannot be used, Failure if the disk fails.
-  virtual void read(std::int64_t index, std::byte* input, std::int32_t* labels) const = 0;
+  virtual void read(std::int64_t index, std::byte* input, void* labels) const = 0;
   /// Asks the system to read the inputs of `count` adjacent samples into the page cache soon. Does
   /// not wait; errors are ignored, since read() finds them again.
   virtual void read_ahead(std::int64_t first, std::int64_t count) const = 0;

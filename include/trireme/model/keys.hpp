@@ -10,7 +10,7 @@ namespace trireme::model {
 void visit_keys(keys::Visitor& visitor, ModelOptions& options);
 /// Adds a mistake for each pair of keys of [model] that contradict each other.
 void check_keys(const ModelOptions& options, keys::Reader& reader);
-/// Visits the table [loss].
-void visit_keys(keys::Visitor& visitor, LossOptions& options);
+/// Visits the table [loss]. `values`: the targets are values.
+void visit_keys(keys::Visitor& visitor, bool values, LossOptions& options);
 
 }  // namespace trireme::model

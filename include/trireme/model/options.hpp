@@ -47,9 +47,13 @@ constexpr double drop_path_at(double last, std::int64_t block, std::int64_t bloc
   return blocks > 1 ? last * static_cast<double>(block) / static_cast<double>(blocks - 1) : 0;
 }
 
+struct LossKind;
+
 /// Table [loss] of the deck.
 struct LossOptions {
+  const LossKind* kind = nullptr;  ///< null: default_loss() of the targets (loss.hpp)
   double label_smoothing = 0;
+  double delta = 1;  ///< of Huber's loss
 };
 
 }  // namespace trireme::model

@@ -27,6 +27,7 @@ class MetricsRow {
   MetricsRow& add(const std::string& key, const std::string& value);
   // Without this overload a string literal would convert to bool.
   MetricsRow& add(const std::string& key, const char* value);
+  MetricsRow& add(const std::string& key, const std::vector<double>& values);
   /// Returns the row as one line of JSON with its newline.
   std::string line() const;
   const std::string& kind() const { return kind_; }

@@ -50,7 +50,8 @@ inline constexpr OpEntry op_list[] = {
     {"relu_forward"}, {"rotary"}, {"row_norm_backward"}, {"row_norm_forward"}, {"row_square_sums"},
     {"scaled_copy"}, {"silu_backward"}, {"silu_forward"}, {"softmax_gradient"},
     {"softmax_statistics"}, {"softmax_sums"}, {"sum_lists"}, {"swap"}, {"swiglu_backward"},
-    {"swiglu_forward"}, {"transpose"}, {"update_ema"}, {"weighted_sum"}};
+    {"swiglu_forward"}, {"transpose"}, {"update_ema"}, {"value_loss"},
+    {"weighted_sum"}};
 // clang-format on
 
 /// An op, made from its name while the program is compiled: a name that is not in the list does not

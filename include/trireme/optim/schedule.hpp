@@ -29,9 +29,6 @@ std::optional<std::string> broken_ramp_rule(const Duration& interval);
 std::optional<BrokenRule> broken_warmup_rule(const std::string& warmup, double length, double total,
                                              const std::string& whole, const std::string& most);
 
-/// Returns whether a model is better if this metric ("loss", "top1", "perplexity") is higher.
-bool is_better_if_higher(std::string_view metric);
-
 /// The state of kind = "plateau" between evaluations. Checkpoints hold it.
 struct PlateauState {
   std::string metric;          ///< the metric of `best`
@@ -48,7 +45,8 @@ struct PlateauState {
 /// Counts one evaluation, whose metric had this value. Returns whether it reduced the rate.
 ///
 /// The rules are those of PyTorch's ReduceLROnPlateau with threshold_mode = "rel": a value is an
-/// improvement if it is below best (1 - threshold), for top1 above best (1 + threshold). More than
+/// improvement if it is below best (1 - threshold), for metrics that are better if they are
+/// higher above best (1 + threshold). More than
 /// `patience` evaluations in a row without one reduce the rate. The next `cooldown` evaluations
 /// are then not counted as bad. A value that is not finite is no improvement.
 bool count_evaluation(const PlateauOptions& options, double value, PlateauState& state);

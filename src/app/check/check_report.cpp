@@ -47,7 +47,10 @@ Json dataset_json(const data::DatasetInfo& info) {
     json["vocabulary"] = info.vocabulary;
   } else {
     json["shape"] = {info.height, info.width, info.channels};
-    json["class_count"] = info.class_count;
+    if (info.value_count > 0)
+      json["value_count"] = info.value_count;
+    else
+      json["class_count"] = info.class_count;
   }
   return json;
 }
@@ -70,8 +73,11 @@ Line data_line(const CheckReport& report) {
   text += sets.train.kind == data::DatasetKind::tokens
               ? fmt::format(" sequences of {}, vocabulary {}",
                             counted(sets.train.context, "token", "tokens"), sets.train.vocabulary)
-              : fmt::format(" images of {} x {} x {}, {} classes", sets.train.height,
-                            sets.train.width, sets.train.channels, sets.train.class_count);
+              : fmt::format(" images of {} x {} x {}, {}", sets.train.height, sets.train.width,
+                            sets.train.channels,
+                            sets.train.value_count > 0
+                                ? counted(sets.train.value_count, "value", "values")
+                                : fmt::format("{} classes", sets.train.class_count));
   return {"data", text, numbers};
 }
 
@@ -153,7 +159,7 @@ Line memory_line(const CheckReport& report) {
 Shape sample_output(const CheckReport& report, const model::BlockWork& block) {
   const Shape& output = block.output;
   switch (output.rank()) {
-    case 0: return {report.sets.train.class_count};
+    case 0: return {report.sets.train.outputs()};
     case 2: return {output[1]};
     case 3: return {output[1], output[2]};
     default: return {output[1], output[2], output[3]};

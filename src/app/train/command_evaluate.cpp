@@ -55,8 +55,32 @@ struct ImageScores {
   std::vector<train::SampleResult> worst;
 };
 
-std::string describe(const train::Metrics& metrics, bool tokens) {
-  if (tokens)
+/// Returns the samples of an evaluation of classes or values.
+std::int64_t samples_of(const train::Metrics& metrics) {
+  return metrics.values ? metrics.num_labels / std::ssize(metrics.values->each)
+                        : metrics.num_labels;
+}
+
+/// Returns a line for each value, if there are several.
+std::string value_table(const train::ValueScores& scores) {
+  std::string text;
+  for (std::size_t i = 0; scores.each.size() > 1 && i < scores.each.size(); ++i)
+    text += fmt::format("value {}: {}\n", i, train::describe(scores.each[i]));
+  return text;
+}
+
+nlohmann::ordered_json value_json(const train::ValueScores& scores) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const train::ValueScore& one : scores.each)
+    list.push_back({{"rmse", one.rmse}, {"mae", one.mae}, {"r2", one.r2}});
+  return list;
+}
+
+std::string describe(const train::Metrics& metrics, AnswerKind answer) {
+  if (metrics.values)
+    return fmt::format("loss {:.6f}, {}, {} samples", metrics.loss,
+                       train::describe(metrics.values->all), samples_of(metrics));
+  if (answer == AnswerKind::tokens)
     return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss,
                        metrics.perplexity(), 100 * metrics.top1, metrics.num_labels);
   return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss,
@@ -72,12 +96,17 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
       {"checkpoint", options.checkpoint},
       {"split", options.split},
       {"samples",
-       tokens ? metrics.num_labels / family_of(model).context(model) : metrics.num_labels}};
+       tokens ? metrics.num_labels / family_of(model).context(model) : samples_of(metrics)}};
   if (tokens) json["tokens"] = metrics.num_labels;
   json["loss"] = metrics.loss;
-  json["top1"] = metrics.top1;
-  json["top5"] = metrics.top5;
-  json["perplexity"] = metrics.perplexity();
+  if (metrics.values) {
+    for (const char* word : {"rmse", "mae", "r2"}) json[word] = metrics.value_of(word);
+    json["values"] = value_json(*metrics.values);
+  } else {
+    json["top1"] = metrics.top1;
+    json["top5"] = metrics.top5;
+    json["perplexity"] = metrics.perplexity();
+  }
   if (options.flips) json["flip"] = true;
   if (scores) {
     json["calibration_error"] = scores->calibration_error;
@@ -88,11 +117,16 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
 
 /// Checks options that the command line cannot check by itself. Throws InputError.
 void validate_options(const EvaluateOptions& options, const std::vector<std::string>& given,
-                      const model::ModelOptions& model) {
+                      AnswerKind answer) {
   const auto is_given = [&](const char* option) {
     return std::find(given.begin(), given.end(), option) != given.end();
   };
-  const bool tokens = takes_tokens(model);
+  const bool tokens = answer == AnswerKind::tokens;
+  for (const char* option : {"--confusion", "--worst", "--top", "--logits"})
+    validate(
+        answer != AnswerKind::values || !is_given(option),
+        "{}: the targets are values (target.kind), which have no classes; leave the option out",
+        option);
   validate(!tokens || !is_given("--confusion"),
            "--confusion {}: a language model has no classes to confuse; leave the option out",
            options.confusion);
@@ -122,11 +156,13 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
 }
 
 /// Returns the sink that keeps the results of samples; an empty one if nothing asks for them.
-train::RowSink sink_of(const EvaluateOptions& options, bool tokens, RankResults& to) {
-  if (tokens && options.predictions.empty()) return {};
-  return [&options, &to](const train::EvaluatedRows& rows) {
-    if (!options.predictions.empty()) train::append(to.predictions, rows, options.kept);
-    if (rows.logits.empty()) return;
+train::RowSink sink_of(const EvaluateOptions& options, const deck::Deck& deck, RankResults& to) {
+  const bool classes = deck::answer_of(deck) == AnswerKind::classes;
+  if (!classes && options.predictions.empty()) return {};
+  return [&options, &deck, &to, classes](const train::EvaluatedRows& rows) {
+    if (!options.predictions.empty())
+      train::append(to.predictions, rows, options.kept, deck.target);
+    if (!classes) return;
     const auto classes = static_cast<std::size_t>(rows.classes);
     for (std::size_t i = 0; i < rows.samples.size(); ++i)
       to.images.push_back(train::result_of(rows.samples[i], rows.labels[i],
@@ -138,14 +174,16 @@ train::RowSink sink_of(const EvaluateOptions& options, bool tokens, RankResults&
 void write_predictions_file(const comm::Communicator& world, const EvaluateOptions& options,
                             const deck::Deck& deck, const train::CheckpointEvaluation& found,
                             const RankResults& mine) {
-  const PredictionsInfo info{.samples = found.samples,
-                             .context = train::context_length(deck),
-                             .classes = found.classes,
-                             .checkpoint = options.checkpoint,
-                             .split = options.split,
-                             .deck = deck::write(deck),
-                             .flips = options.flips,
-                             .checkpoint_digest = found.checkpoint_digest};
+  const PredictionsInfo info{
+      .samples = found.samples,
+      .context = train::context_length(deck),
+      .values = found.metrics.values ? std::ssize(found.metrics.values->each) : 0,
+      .classes = found.classes,
+      .checkpoint = options.checkpoint,
+      .split = options.split,
+      .deck = deck::write(deck),
+      .flips = options.flips,
+      .checkpoint_digest = found.checkpoint_digest};
   write_predictions(world, options.predictions, info, options.kept, mine.predictions);
 }
 
@@ -171,15 +209,16 @@ void write_worst(const EvaluateOptions& options, const deck::Deck& deck, const I
 
 /// Prints the results. Called by rank 0.
 void print_results(const EvaluateOptions& options, const train::CheckpointEvaluation& found,
-                   const std::optional<ImageScores>& scores, const model::ModelOptions& model) {
+                   const std::optional<ImageScores>& scores, const deck::Deck& deck) {
   if (options.json) {
-    fmt::print("{}\n", to_json(options, found, scores, model));
+    fmt::print("{}\n", to_json(options, found, scores, deck.model));
   } else {
     if (scores)
       fmt::print("{}calibration error {:.3f} % ({} bins)\n",
                  class_table(scores->classes, found.classes), 100 * scores->calibration_error,
                  train::calibration_bins);
-    fmt::print("{}: {}\n", options.split, describe(found.metrics, takes_tokens(model)));
+    if (found.metrics.values) fmt::print("{}", value_table(*found.metrics.values));
+    fmt::print("{}: {}\n", options.split, describe(found.metrics, deck::answer_of(deck)));
   }
   std::fflush(stdout);
 }
@@ -201,9 +240,9 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
   run_and_exit(environment, log, [&] {
     // 1. Deck, options, device.
     const deck::Deck deck = read_deck(options.deck, world, deck::DeckPurpose::evaluation);
-    const bool tokens = takes_tokens(deck.model);
+    const bool classes = deck::answer_of(deck) == AnswerKind::classes;
     comm::together(world, [&] {
-      if (world.rank() == 0) validate_options(options, given, deck.model);
+      if (world.rank() == 0) validate_options(options, given, deck::answer_of(deck));
     });
     std::optional<KokkosScope> kokkos;
     comm::together(
@@ -215,19 +254,19 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
         options.checkpoint,
         options.split,
         options.weights,
-        sink_of(options, tokens, mine),
+        sink_of(options, deck, mine),
         options.flips ? train::ImageViews::with_mirror_image : train::ImageViews::plain};
     train::CheckpointEvaluation found = with_deck_locations(
         deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
     // 3. Scores and files. The results are printed first: a file may fail.
     std::vector<train::SampleResult> all;
-    if (!tokens) all = train::gather_results(world, mine.images);
+    if (classes) all = train::gather_results(world, mine.images);
     std::optional<ImageScores> scores;
     comm::together(world, [&] {
       if (world.rank() != 0) return;
-      if (!tokens) scores = image_scores(all, std::ssize(found.classes), options.worst_count);
-      if (options.flips) found.metrics = train::metrics_of(all);
-      print_results(options, found, scores, deck.model);
+      if (classes) scores = image_scores(all, std::ssize(found.classes), options.worst_count);
+      if (classes && options.flips) found.metrics = train::metrics_of(all);
+      print_results(options, found, scores, deck);
     });
     if (!options.predictions.empty()) write_predictions_file(world, options, deck, found, mine);
     comm::together(world, [&] {

@@ -18,6 +18,7 @@ void validate_predictions_file(const std::string& path, bool overwrites);
 struct PredictionsInfo {
   std::int64_t samples = 0;
   std::int64_t context = 0;             ///< tokens of a sample; 0 for images
+  std::int64_t values = 0;              ///< numbers in a target; 0: it is a class or text
   std::vector<std::string> classes;     ///< names; empty for text
   std::string checkpoint, split, deck;  ///< paths and text
   bool flips = false;                   ///< logits are means over an image and its mirror image

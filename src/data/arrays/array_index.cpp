@@ -100,6 +100,13 @@ ArrayVariable variable_of(const io::Hdf5Index& file, const std::string& path,
   return variable;
 }
 
+/// Returns the elements of one row.
+std::int64_t values_of_row(const ArrayVariable& variable) {
+  std::int64_t values = 1;
+  for (std::size_t i = 1; i < variable.rows.shape.size(); ++i) values *= variable.rows.shape[i];
+  return values;
+}
+
 /// Reads one class for each sample: whole numbers, of an integer or real type, [samples] or
 /// [samples, 1 ...].
 std::vector<std::int32_t> read_classes(const io::Hdf5Reader& reader, const ArrayForm& form,
@@ -149,6 +156,35 @@ std::vector<std::int32_t> read_classes(const io::Hdf5Reader& reader, const Array
   return labels;
 }
 
+/// Finds the values of each sample: datasets [samples ...] of any extents, one behind the other.
+std::vector<ArrayVariable> find_values(const io::Hdf5Index& file, const SampleForm& sample,
+                                       const ArrayVariable& input) {
+  constexpr std::int64_t max_values = std::int64_t{1} << 20;
+  std::vector<ArrayVariable> targets;
+  std::int64_t count = 0;
+  for (const std::string& path : sample.arrays.target) {
+    ArrayVariable& target = targets.emplace_back(packed_variable(
+        file, path, with_sample_dimension(dataset_of(file, "target", path), sample.arrays)));
+    const std::vector<std::int64_t>& shape = target.rows.shape;
+    validate(!shape.empty() && shape[0] == input.rows.shape[0],
+             "{}: has the extents [{}]; values are [samples ...], for each of the {} samples of {}",
+             target.rows.location, fmt::join(file.dataset(path).shape, ", "), input.rows.shape[0],
+             input.rows.location);
+    for (std::size_t i = 1; i < shape.size(); ++i)
+      validate(shape[i] >= 1 && shape[i] <= max_values, "{}: has the extents [{}]",
+               target.rows.location, fmt::join(shape, ", "));
+    count += values_of_row(target);
+    validate(count <= max_values, "{}: a sample has more than {} values", target.rows.location,
+             max_values);
+  }
+  const std::size_t given = sample.target.mean.size();
+  validate(given <= 1 || static_cast<std::int64_t>(given) == count,
+           "target.normalize has {} numbers, but the target of a sample has {}: {} of {}; give one "
+           "for each, or one for all",
+           given, count, fmt::join(sample.arrays.target, ", "), file.path());
+  return targets;
+}
+
 /// Returns the type of an input as an image; float32 unless its bits can be taken as they are.
 DType type_of(const ArrayVariable& input) {
   const io::StoredDataset& rows = input.rows;
@@ -192,6 +228,12 @@ std::array<std::int64_t, 3> array_extents(const ArrayVariable& input, const std:
   return extents;
 }
 
+std::int64_t value_count(const ShardIndex& file) {
+  std::int64_t count = 0;
+  for (const ArrayVariable& target : file.targets) count += values_of_row(target);
+  return count;
+}
+
 DType array_type(const ShardIndex& file) {
   const DType type = type_of(file.inputs.front());
   const bool equal =
@@ -200,7 +242,8 @@ DType array_type(const ShardIndex& file) {
   return equal ? type : DType::float32;
 }
 
-IndexedShard index_array_file(const io::Hdf5Reader& reader, const ArrayForm& form) {
+IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sample) {
+  const ArrayForm& form = sample.arrays;
   IndexedShard file;
   file.index.path = reader.path();
   file.index.stamp = reader.stamp();
@@ -225,7 +268,10 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const ArrayForm& for
   header.kind = DatasetKind::images;
   header.pixel_type = array_type(file.index);
   header.file_bytes = reader.index().file_bytes();
-  file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());
+  if (sample.target.has_values())
+    file.index.targets = find_values(reader.index(), sample, file.index.inputs.front());
+  else
+    file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());
   return file;
 }
 

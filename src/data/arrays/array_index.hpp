@@ -2,17 +2,17 @@
 #pragma once
 
 #include "data/shards/shard_kind.hpp"
-#include "trireme/data/arrays/array_form.hpp"
+#include "trireme/data/dataset.hpp"
 #include "trireme/io/hdf5/hdf5_values.hpp"
 
 namespace trireme::data {
 
-/// Returns a file of another program as a shard of images: its extents, the place of its samples
-/// and their classes. Throws InputError with file and dataset.
+/// Returns a file of another program as a shard of images: its extents, the place of its samples,
+/// and their classes or the place of their values. Throws InputError with file and dataset.
 ///
 /// The images have the type of the inputs if all are uint8, uint16 or float16 as they are stored,
 /// else float32.
-IndexedShard index_array_file(const io::Hdf5Reader& reader, const ArrayForm& form);
+IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& form);
 
 /// Returns a dataset of numbers with its attributes of packed and missing values. Throws InputError
 /// if they cannot be followed.
@@ -21,6 +21,9 @@ ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path
 
 /// Returns the type of the images of an indexed file.
 DType array_type(const ShardIndex& file);
+
+/// Returns the number of values in the target of a sample; 0: it is a class.
+std::int64_t value_count(const ShardIndex& file);
 
 /// Returns the extents of one sample of an input in the order h, w, c. Those that the layout lacks
 /// are 1.

@@ -5,12 +5,13 @@
 //
 // An input whose rows have the type and the order of the sample is read into its place. All others
 // are read into memory of the thread and copied element by element; packed ones are float64 there,
-// become stored * scale + offset, and are rounded once, to float32. The values of a sample must be
-// finite; every read checks it.
+// become stored * scale + offset, and are rounded once, to float32. Targets that are values are
+// read likewise, and normalized. All values of a sample must be finite; every read checks it.
 #include "array_source.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -34,6 +35,16 @@ struct ArrayInput {
   /// The dimensions of a row, the innermost last, and the elements of the sample between neighbors.
   std::array<std::int64_t, 3> extents{1, 1, 1}, steps{0, 0, 0};
   bool is_in_place = false;  ///< a row is the whole sample, as it is
+};
+
+/// One dataset of the values.
+struct ArrayTarget {
+  StoredRows rows;  ///< as float64
+  std::string location;
+  double scale = 1, offset = 0;
+  std::vector<double> missing;
+  /// Of each value of a row, in units of the data.
+  std::vector<double> mean, std;
 };
 
 /// Copies a row into a sample. `value(i)`: element i of the row.
@@ -65,8 +76,14 @@ void scatter_packed(const ArrayInput& input, const std::byte* row, std::byte* sa
 
 class ArraySource : public SampleSource {
  public:
-  ArraySource(ShardIndex file, const ArrayForm& form, DType type, const ShardResources& resources)
-      : path_(std::move(file.path)), labels_(std::move(file.labels)), info_{type, {}, {}} {
+  ArraySource(ShardIndex file, const SampleForm& sample, DType type,
+              const ShardResources& resources)
+      : path_(std::move(file.path)),
+        size_(file.inputs.front().rows.shape[0]),
+        labels_(std::move(file.labels)),
+        info_{type, {}, {}} {
+    const ArrayForm& form = sample.arrays;
+    add_targets(file, sample.target, resources);
     const auto [height, width, unused] = array_extents(file.inputs.front(), form.layout);
     std::int64_t channels = 0;
     for (const ArrayVariable& input : file.inputs) channels += array_extents(input, form.layout)[2];
@@ -104,25 +121,81 @@ class ArraySource : public SampleSource {
   }
 
   const SampleInfo& info() const override { return info_; }
-  std::int64_t size() const override { return std::ssize(labels_); }
+  std::int64_t size() const override { return size_; }
   std::int64_t sample_bytes(std::int64_t) const override { return info_.input_bytes(); }
 
-  void read(std::int64_t index, std::byte* input, std::int32_t* label) const override {
+  void read(std::int64_t index, std::byte* input, void* labels) const override {
     if (input != nullptr) read_input(index, input);
-    if (label != nullptr) *label = labels_[static_cast<std::size_t>(index)];
+    if (labels == nullptr) return;
+    if (targets_.empty())
+      *static_cast<std::int32_t*>(labels) = labels_[static_cast<std::size_t>(index)];
+    else
+      read_values(index, static_cast<float*>(labels));
   }
 
   void read_ahead(std::int64_t first, std::int64_t count) const override {
     for (const auto& input : inputs_) input->rows.read_ahead(first, count);
+    for (const auto& target : targets_) target->rows.read_ahead(first, count);
   }
 
   std::string verify(const ShardChecksums* /*checksums*/, BlockRange /*blocks*/) const override {
     std::vector<std::byte> sample(static_cast<std::size_t>(info_.input_bytes()));
-    for (std::int64_t index = 0; index < size(); ++index) read_input(index, sample.data());
+    std::vector<float> values(static_cast<std::size_t>(info_.labels.elements()));
+    for (std::int64_t index = 0; index < size(); ++index) {
+      read_input(index, sample.data());
+      if (!targets_.empty()) read_values(index, values.data());
+    }
     return "";
   }
 
  private:
+  void add_targets(ShardIndex& file, const TargetOptions& options,
+                   const ShardResources& resources) {
+    if (file.targets.empty()) return;
+    info_.labels = {value_count(file)};
+    info_.label_type = DType::float32;
+    std::size_t first = 0;
+    for (ArrayVariable& variable : file.targets) {
+      std::unique_ptr<ArrayTarget> target(
+          new ArrayTarget{{path_, file.stamp, variable.rows, resources.files, resources.cache,
+                           io::Hdf5Number::float64},
+                          variable.rows.location,
+                          variable.scale,
+                          variable.offset,
+                          variable.missing,
+                          {},
+                          {}});
+      const std::size_t values =
+          static_cast<std::size_t>(target->rows.row_bytes()) / sizeof(double);
+      for (std::size_t i = 0; i < values; ++i) {
+        target->mean.push_back(options.mean_of(first + i));
+        target->std.push_back(options.std_of(first + i));
+      }
+      first += values;
+      targets_.push_back(std::move(target));
+    }
+  }
+
+  /// Reads the values of a sample, unpacked and normalized.
+  void read_values(std::int64_t index, float* values) const {
+    thread_local std::vector<double> row;
+    for (const auto& target : targets_) {
+      row.resize(target->mean.size());
+      target->rows.read(index, 1, reinterpret_cast<std::byte*>(row.data()));
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        const bool is_missing = std::find(target->missing.begin(), target->missing.end(), row[i]) !=
+                                target->missing.end();
+        const double value = row[i] * target->scale + target->offset;
+        const auto normal = static_cast<float>((value - target->mean[i]) / target->std[i]);
+        validate(!is_missing && std::isfinite(normal),
+                 "{}: sample {} has a target that is missing, infinite or NaN, or too large for "
+                 "float32 (number {} of {}); leave such samples out",
+                 target->location, index, i, row.size());
+        *values++ = normal;
+      }
+    }
+  }
+
   void read_input(std::int64_t index, std::byte* sample) const {
     // Readers are threads of the loader, which keep the memory.
     thread_local std::vector<std::byte> row;
@@ -160,14 +233,16 @@ class ArraySource : public SampleSource {
   }
 
   std::string path_;
-  std::vector<std::int32_t> labels_;
+  std::int64_t size_;
+  std::vector<std::int32_t> labels_;  ///< empty if there are values
+  std::vector<std::unique_ptr<ArrayTarget>> targets_;
   SampleInfo info_;
   std::vector<std::unique_ptr<ArrayInput>> inputs_;
 };
 
 }  // namespace
 
-std::unique_ptr<SampleSource> open_arrays(ShardIndex file, const ArrayForm& form, DType type,
+std::unique_ptr<SampleSource> open_arrays(ShardIndex file, const SampleForm& form, DType type,
                                           const ShardResources& resources) {
   return std::make_unique<ArraySource>(std::move(file), form, type, resources);
 }

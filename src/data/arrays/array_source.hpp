@@ -4,13 +4,13 @@
 #include <memory>
 
 #include "data/shards/shard_kind.hpp"
-#include "trireme/data/arrays/array_form.hpp"
+#include "trireme/data/dataset.hpp"
 
 namespace trireme::data {
 
-/// Returns the samples of a file that index_array_file() has indexed, as images [h, w, c]. `type`:
-/// that of the images.
-std::unique_ptr<SampleSource> open_arrays(ShardIndex file, const ArrayForm& form, DType type,
+/// Returns the samples of a file that index_array_file() has indexed, as images [h, w, c] with a
+/// class or values. `type`: that of the images.
+std::unique_ptr<SampleSource> open_arrays(ShardIndex file, const SampleForm& form, DType type,
                                           const ShardResources& resources);
 
 }  // namespace trireme::data

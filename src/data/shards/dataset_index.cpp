@@ -44,25 +44,48 @@ ShardChecksums checksums_of(const io::Hdf5Reader& reader, const IndexedShard& sh
   return std::move(*checksums);
 }
 
+void put(ByteWriter& bytes, const std::vector<ArrayVariable>& variables) {
+  bytes.put(std::ssize(variables));
+  for (const ArrayVariable& variable : variables) {
+    variable.rows.put(bytes);
+    bytes.put(variable.scale);
+    bytes.put(variable.offset);
+    bytes.put_list(variable.missing);
+  }
+}
+
+std::vector<ArrayVariable> get_variables(ByteReader& bytes) {
+  std::vector<ArrayVariable> variables;
+  for (auto count = bytes.get<std::ptrdiff_t>(); count > 0; --count) {
+    ArrayVariable& variable = variables.emplace_back();
+    variable.rows = io::StoredDataset::get(bytes);
+    variable.scale = bytes.get<double>();
+    variable.offset = bytes.get<double>();
+    variable.missing = bytes.get_list<double>();
+  }
+  return variables;
+}
+
 /// Collects the shards of a folder, or the files of another program, and compares them.
 class Folder {
  public:
-  Folder(const std::string& place, const ArrayForm& arrays, bool with_checksums)
-      : arrays_(arrays),
+  Folder(const std::string& place, const SampleForm& form, bool with_checksums)
+      : form_(form),
         with_checksums_(with_checksums),
-        paths_(arrays.is_used() ? array_paths(place) : shard_paths(place)) {
+        paths_(has_arrays() ? array_paths(place) : shard_paths(place)) {
     index_.folder = place;
     folder_.shards.resize(paths_.size());
   }
 
   DatasetIndex index() {
-    if (!arrays_.is_used())
+    if (!has_arrays())
       for (const std::string& path : paths_) check_seal_head(path);
     io::index_hdf5(paths_, [&](std::size_t i, io::Hdf5Index file) {
       within_memory(paths_[i], [&] { take(i, std::move(file)); });
     });
     compare_kinds();
     shard_kind(index_.info.kind).combine(folder_, index_.info);
+    if (has_arrays()) compare_values();
     DatasetInfo& info = index_.info;
     if (info.tokenizer == "sentencepiece")
       info.tokenizer_digest =
@@ -75,8 +98,8 @@ class Folder {
   void take(std::size_t i, io::Hdf5Index file) {
     IndexedShard& shard = folder_.shards[i];
     const io::Hdf5Reader reader(std::move(file));
-    if (arrays_.is_used()) {
-      shard = index_array_file(reader, arrays_);
+    if (has_arrays()) {
+      shard = index_array_file(reader, form_);
       return;
     }
     shard.header = read_header(reader);
@@ -101,7 +124,20 @@ class Folder {
     }
   }
 
-  const ArrayForm& arrays_;
+  bool has_arrays() const { return form_.arrays.is_used(); }
+
+  /// Compares the number of values in the targets.
+  void compare_values() {
+    const std::int64_t count = value_count(folder_.shards.front().index);
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      const std::int64_t here = value_count(folder_.shards[i].index);
+      validate(here == count, "{}: has {} values for each sample, but {} has {}", paths_[i], here,
+               paths_.front(), count);
+    }
+    index_.info.value_count = count;
+  }
+
+  const SampleForm& form_;
   bool with_checksums_;
   std::vector<std::string> paths_;
   FolderShards folder_;
@@ -116,8 +152,8 @@ std::int64_t ShardIndex::bytes() const {
   return sum;
 }
 
-DatasetIndex index_dataset(const std::string& place, const ArrayForm& arrays, bool with_checksums) {
-  return Folder(place, arrays, with_checksums).index();
+DatasetIndex index_dataset(const std::string& place, const SampleForm& form, bool with_checksums) {
+  return Folder(place, form, with_checksums).index();
 }
 
 std::string to_bytes(const DatasetIndex& index) {
@@ -126,8 +162,9 @@ std::string to_bytes(const DatasetIndex& index) {
   bytes.put_string(index.folder);
   bytes.put(static_cast<std::uint8_t>(info.kind));
   bytes.put(static_cast<std::uint8_t>(info.pixel_type));
-  for (const std::int64_t number : {info.height, info.width, info.channels, info.class_count,
-                                    info.vocabulary, info.tokens, info.documents, info.end_of_text})
+  for (const std::int64_t number :
+       {info.height, info.width, info.channels, info.class_count, info.value_count, info.vocabulary,
+        info.tokens, info.documents, info.end_of_text})
     bytes.put(number);
   bytes.put_strings(info.classes);
   bytes.put_string(info.tokenizer);
@@ -138,13 +175,8 @@ std::string to_bytes(const DatasetIndex& index) {
          {shard.stamp.bytes, shard.stamp.seconds, shard.stamp.nanoseconds})
       bytes.put(number);
     shard.rows.put(bytes);
-    bytes.put(std::ssize(shard.inputs));
-    for (const ArrayVariable& input : shard.inputs) {
-      input.rows.put(bytes);
-      bytes.put(input.scale);
-      bytes.put(input.offset);
-      bytes.put_list(input.missing);
-    }
+    put(bytes, shard.inputs);
+    put(bytes, shard.targets);
     bytes.put_list(shard.labels);
     bytes.put_list(shard.offsets);
     bytes.put(shard.checksums.block);
@@ -160,8 +192,9 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
   index.folder = bytes.get_string();
   info.kind = bytes.get_enum(shard_kinds().back().kind);
   info.pixel_type = bytes.get_enum(DType::int64);
-  for (std::int64_t* number : {&info.height, &info.width, &info.channels, &info.class_count,
-                               &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
+  for (std::int64_t* number :
+       {&info.height, &info.width, &info.channels, &info.class_count, &info.value_count,
+        &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
     *number = bytes.get<std::int64_t>();
   info.classes = bytes.get_strings();
   info.tokenizer = bytes.get_string();
@@ -173,13 +206,8 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
          {&shard.stamp.bytes, &shard.stamp.seconds, &shard.stamp.nanoseconds})
       *number = bytes.get<std::int64_t>();
     shard.rows = io::StoredDataset::get(bytes);
-    for (auto count = bytes.get<std::ptrdiff_t>(); count > 0; --count) {
-      ArrayVariable& input = shard.inputs.emplace_back();
-      input.rows = io::StoredDataset::get(bytes);
-      input.scale = bytes.get<double>();
-      input.offset = bytes.get<double>();
-      input.missing = bytes.get_list<double>();
-    }
+    shard.inputs = get_variables(bytes);
+    shard.targets = get_variables(bytes);
     shard.labels = bytes.get_list<std::int32_t>();
     shard.offsets = bytes.get_list<std::uint64_t>();
     shard.checksums.block = bytes.get<std::int64_t>();

@@ -96,9 +96,10 @@ class EncodedImageSource : public SampleSource {
     return offset_of(index + 1) - offset_of(index);
   }
 
-  void read(std::int64_t index, std::byte* input, std::int32_t* label) const override {
+  void read(std::int64_t index, std::byte* input, void* labels) const override {
     if (input != nullptr) files_.read(offset_of(index), sample_bytes(index), input);
-    if (label != nullptr) *label = labels_[static_cast<std::size_t>(index)];
+    if (labels != nullptr)
+      *static_cast<std::int32_t*>(labels) = labels_[static_cast<std::size_t>(index)];
   }
 
   void read_ahead(std::int64_t first, std::int64_t count) const override {

@@ -131,12 +131,13 @@ class ImageSource : public SampleSource {
   std::int64_t size() const override { return std::ssize(labels_); }
   std::int64_t sample_bytes(std::int64_t) const override { return info_.input_bytes(); }
 
-  void read(std::int64_t index, std::byte* input, std::int32_t* label) const override {
+  void read(std::int64_t index, std::byte* input, void* labels) const override {
     if (input != nullptr) {
       images_.read(index, 1, input);
       check_finite(index, input);
     }
-    if (label != nullptr) *label = labels_[static_cast<std::size_t>(index)];
+    if (labels != nullptr)
+      *static_cast<std::int32_t*>(labels) = labels_[static_cast<std::size_t>(index)];
   }
 
   void read_ahead(std::int64_t first, std::int64_t count) const override {

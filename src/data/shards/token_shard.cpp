@@ -148,7 +148,8 @@ class TokenSource : public SampleSource {
 
   std::int64_t sample_bytes(std::int64_t) const override { return info_.input_bytes(); }
 
-  void read(std::int64_t index, std::byte* input, std::int32_t* labels) const override {
+  void read(std::int64_t index, std::byte* input, void* successors) const override {
+    auto* const labels = static_cast<std::int32_t*>(successors);
     const std::int64_t first = index * context_;
     auto* const ids = reinterpret_cast<std::int32_t*>(input);
     if (labels == nullptr) {

@@ -45,6 +45,10 @@ deck::Deck image_deck(const checkpoint::Contents& contents, const std::string& p
            "{}: holds a language model, which classifies no images; trireme generate continues a "
            "text with it",
            path);
+  validate(!deck.target.has_values(),
+           "{}: its model answers values and not classes; store the images as a dataset and use "
+           "trireme evaluate --predictions",
+           path);
   return deck;
 }
 

@@ -131,7 +131,8 @@ void Recorder::step(const RunState& state, const StepResult& result) {
   shown.total_epochs =
       static_cast<double>(total_samples) / static_cast<double>(options_.scale.samples_per_epoch);
   shown.loss = result.loss;
-  shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
+  if (options_.answer != AnswerKind::values)
+    shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
   shown.tokens = options_.scale.tokens_per_sample > 0;
   const auto samples_per_step = static_cast<double>(options_.scale.samples_per_step);
   const std::int64_t labels_per_sample =
@@ -252,7 +253,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
     row.add("memory_host_bytes", memory.host_bytes);
   }
   row.add("skipped", window_skipped_);
-  row.add("top1", window_top1_ / steps);
+  if (options_.answer != AnswerKind::values) row.add("top1", window_top1_ / steps);
   if (rates.momentum) row.add("momentum", *rates.momentum);
   const double tflops = flops_per_s(step_seconds) / 1e12;
   const std::optional<double> utilization = mfu(step_seconds);
@@ -331,32 +332,58 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
                           double seconds) {
   if (!options_.is_recorder) return;
   comparison_.add_evaluation(seconds);
-  const bool tokens = options_.scale.tokens_per_sample > 0;
-  // Metrics count labels; a sample has one label per token.
-  const std::int64_t samples =
-      tokens ? metrics.num_labels / options_.scale.tokens_per_sample : metrics.num_labels;
+  // Metrics count labels; a sample has one label for each token or value.
+  const std::int64_t labels_per_sample = options_.answer == AnswerKind::tokens
+                                             ? options_.scale.tokens_per_sample
+                                         : options_.answer == AnswerKind::values ? options_.values
+                                                                                 : 1,
+                     samples = metrics.num_labels / labels_per_sample;
   monitor::MetricsRow row("evaluate");
   row.add("step", state.step)
       .add("epoch", epoch_of(state))
       .add("split", split)
       .add("samples", samples);
-  row.add("loss", metrics.loss).add("top1", metrics.top1);
-  row.add("top5", metrics.top5).add("perplexity", metrics.perplexity());
+  row.add("loss", metrics.loss);
+  write_scalar(split + "/loss", state, metrics.loss);
+  if (metrics.values)
+    add_values(row, state, split, *metrics.values);
+  else
+    row.add("top1", metrics.top1).add("top5", metrics.top5).add("perplexity", metrics.perplexity());
   if (options_.averages) row.add("weights", "ema");
   write(row, state);
-  write_scalar(split + "/loss", state, metrics.loss);
-  write_scalar(split + "/top1", state, metrics.top1);
+  const bool tokens = options_.answer == AnswerKind::tokens;
+  if (!metrics.values) write_scalar(split + "/top1", state, metrics.top1);
   if (tokens) write_scalar(split + "/perplexity", state, metrics.perplexity());
   progress_.clear();
   const std::string measured =
-      tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
-                           100 * metrics.top1, metrics.num_labels)
-             : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1,
-                           100 * metrics.top5, metrics.num_labels);
+      metrics.values ? describe(metrics.values->all) + fmt::format(", {} samples", samples)
+      : tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
+                             100 * metrics.top1, metrics.num_labels)
+               : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1,
+                             100 * metrics.top5, metrics.num_labels);
   log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split,
             options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
             metrics.loss, measured);
   account(state, false);
+}
+
+/// Adds the scores of values to the row of an evaluation.
+void Recorder::add_values(monitor::MetricsRow& row, const RunState& state, const std::string& split,
+                          const ValueScores& scores) {
+  // Rows of metrics have a limited length.
+  constexpr std::size_t max_listed_values = 100;
+  const auto add = [&](const char* key, double ValueScore::* score) {
+    row.add(key, scores.all.*score);
+    if (const auto values = scores.each.size(); values > 1 && values <= max_listed_values) {
+      std::vector<double> each;
+      for (const ValueScore& one : scores.each) each.push_back(one.*score);
+      row.add(std::string(key) + "_of", each);
+    }
+    if (std::isfinite(scores.all.*score)) write_scalar(split + "/" + key, state, scores.all.*score);
+  };
+  add("rmse", &ValueScore::rmse);
+  add("mae", &ValueScore::mae);
+  add("r2", &ValueScore::r2);
 }
 
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,

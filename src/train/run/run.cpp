@@ -84,11 +84,13 @@ void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
 void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const data::DatasetInfo& set = run.train_set.info();
   const model::Model& model = run.replica->model();
-  const std::string form = set.kind == data::DatasetKind::tokens
-                               ? fmt::format("{} tokens of a vocabulary of {}", set.context,
-                                             run.replica->options().classes)
-                               : fmt::format("{}x{}x{} in {} classes", set.height, set.width,
-                                             set.channels, set.class_count);
+  const std::string form =
+      set.kind == data::DatasetKind::tokens
+          ? fmt::format("{} tokens of a vocabulary of {}", set.context,
+                        run.replica->options().classes)
+          : fmt::format("{}x{}x{} {}", set.height, set.width, set.channels,
+                        set.value_count > 0 ? fmt::format("with {} values", set.value_count)
+                                            : fmt::format("in {} classes", set.class_count));
   log.info("run {}: {} in {}, {} of {}", run.deck.run.name,
            counted(model.weight_count(), "weight", "weights"),
            counted(model.block_count(), "block", "blocks"),
@@ -286,7 +288,8 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   } else {
     options.image = {train.height, train.width, train.channels};
     options.pixel_type = train.pixel_type;
-    options.classes = train.class_count;
+    options.classes = train.outputs();
+    options.target = deck.target;
     // The evaluation at the end of the run counts by class.
     if (!deck.data.validation.empty() || !deck.data.test.empty())
       options.kept_rows = KeptRows::logits;
@@ -401,12 +404,12 @@ data::ImagePipeline training_pipeline(const deck::Deck& deck) {
 }
 
 data::SampleForm training_form(const deck::Deck& deck) {
-  return {context_length(deck), training_pipeline(deck).form(), deck.data.hdf5};
+  return {context_length(deck), training_pipeline(deck).form(), deck.data.hdf5, deck.target};
 }
 
 data::SampleForm evaluation_form(const deck::Deck& deck) {
   return {context_length(deck), data::ImagePipeline::evaluation(deck.data.augment).form(),
-          deck.data.hdf5};
+          deck.data.hdf5, deck.target};
 }
 
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,

@@ -20,6 +20,7 @@
 
 #include "stop_request.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/evaluation_metric.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
@@ -407,8 +408,8 @@ Metrics TrainingLoop::evaluate_set(data::Loader& loader, const std::string& spli
   const double start = monotonic_seconds();
   const ReplicaOptions& options = run_.replica->options();
   EvaluationPass pass = start_pass(loader);
-  ClassCounts counts(options.tokens() ? 0 : options.classes);
-  const bool counts_classes = names_worst && !options.tokens();
+  const bool counts_classes = names_worst && deck::answer_of(deck_) == AnswerKind::classes;
+  ClassCounts counts(counts_classes ? options.classes : 0);
   if (counts_classes) pass.sink = [&](const EvaluatedRows& rows) { counts.add(rows); };
   const Metrics metrics = evaluate(*run_.replica, pass, before_error);
   recorder_.evaluation(state_, split, metrics, monotonic_seconds() - start);
@@ -437,7 +438,7 @@ void TrainingLoop::evaluate_validation(bool saves, bool is_due) {
   state_.owes_evaluation = false;
   if (is_due) count_for_plateau(metrics);
   if (deck_.checkpoint.best.empty()) return;
-  const bool higher = optim::is_better_if_higher(deck_.checkpoint.best);
+  const bool higher = evaluation_metric(deck_.checkpoint.best).is_better_if_higher;
   const double value = metrics.value_of(deck_.checkpoint.best);
   if (!std::isfinite(value) ||
       (state_.best && (higher ? value <= *state_.best : value >= *state_.best)))

@@ -22,11 +22,18 @@ void append_image(PredictionRows& to, std::int32_t label, std::span<const float>
 
 }  // namespace
 
-void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options) {
+void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options,
+            const data::TargetOptions& target) {
   to.index.insert(to.index.end(), rows.samples.begin(), rows.samples.end());
   to.loss.insert(to.loss.end(), rows.losses.begin(), rows.losses.end());
   if (rows.logits.empty()) return;
   const auto classes = static_cast<std::size_t>(rows.classes);
+  for (std::size_t i = 0; i < rows.values.size(); ++i) {
+    const double mean = target.mean_of(i % classes), std = target.std_of(i % classes);
+    to.value.push_back(rows.logits[i] * std + mean);
+    to.target.push_back(rows.values[i] * std + mean);
+  }
+  if (!rows.values.empty()) return;
   for (std::size_t i = 0; i < rows.samples.size(); ++i)
     append_image(to, rows.labels[i], rows.logits.subspan(i * classes, classes), options);
 }

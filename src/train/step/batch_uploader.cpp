@@ -25,7 +25,7 @@ BatchUploader::BatchUploader(const ReplicaOptions& options, Device device, bool 
       per_step_(options.accumulation) {
   for (int place = 0; place < retained + (separate_memory ? 1 : 0); ++place) {
     retained_.push_back(
-        {memory.allocate(DType::int32, {options.micro * options.labels_per_sample()}),
+        {memory.allocate(options.label_type(), {options.micro * options.labels_per_sample()}),
          memory.allocate(DType::uint8, {options.micro * key_bytes}),
          options.trains && options.augment.mixing.is_on()
              ? memory.allocate(DType::float32, {options.micro})

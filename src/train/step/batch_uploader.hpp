@@ -29,7 +29,7 @@ class BatchUploader {
  public:
   /// Data that is needed from the first forward to the last backward of a micro-batch.
   struct Retained {
-    Tensor labels;       ///< int32 [B * labels per sample].
+    Tensor labels;       ///< int32 or float32 [B * labels per sample].
     Tensor sample_keys;  ///< 8 bytes per sample.
     /// float32 [B], as in data::MicroBatch; undefined: labels are not mixed.
     Tensor label_weights;

@@ -47,13 +47,18 @@ void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& s
   const auto samples = static_cast<std::size_t>(batch.valid_rows);
   const std::size_t labels = samples * static_cast<std::size_t>(options.labels_per_sample());
   EvaluatedRows rows{.samples = {batch.samples, samples},
-                     .labels = {batch.labels.as<std::int32_t>(), labels},
+                     .labels = {},
+                     .values = {},
                      .classes = options.classes,
                      .logits = {},
                      .losses = {}};
+  if (options.values())
+    rows.values = {batch.labels.as<float>(), labels};
+  else
+    rows.labels = {batch.labels.as<std::int32_t>(), labels};
   std::vector<float> losses;
   if (options.kept_rows == KeptRows::logits) {
-    rows.logits = std::span(values).first(labels * static_cast<std::size_t>(options.classes));
+    rows.logits = std::span(values).first(samples * static_cast<std::size_t>(options.classes));
   } else {
     losses = losses_of(std::span(values).first(4 * labels));
     rows.losses = losses;

@@ -40,8 +40,11 @@ Metrics evaluate(Replica& replica, data::Loader& loader,
   return evaluate(replica, start_pass(loader), before_error);
 }
 
-Metrics evaluate(Replica& replica, const EvaluationPass& batches,
-                 const std::function<void()>& before_error) {
+namespace {
+
+/// Evaluates without the scores of values.
+Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
+                        const std::function<void()>& before_error) {
   // Sums are added per micro-batch in the order of the set, for any number of ranks: round r of
   // data rank d is micro-batch r * D + d.
   const parallel::Mesh& mesh = replica.mesh();
@@ -99,6 +102,23 @@ Metrics evaluate(Replica& replica, const EvaluationPass& batches,
           static_cast<std::int64_t>(total.count)};
 }
 
+}  // namespace
+
+Metrics evaluate(Replica& replica, const EvaluationPass& batches,
+                 const std::function<void()>& before_error) {
+  const ReplicaOptions& options = replica.options();
+  if (!options.values()) return evaluate_losses(replica, batches, before_error);
+  ValueSums sums(options.classes, options.target);
+  EvaluationPass pass = batches;
+  pass.sink = [&](const EvaluatedRows& rows) {
+    sums.add(rows);
+    if (batches.sink) batches.sink(rows);
+  };
+  Metrics metrics = evaluate_losses(replica, pass, before_error);
+  metrics.values = sums.gather(replica.mesh().world);
+  return metrics;
+}
+
 namespace {
 
 /// Returns options for forward only, one micro-batch at a time. Uses the deck's layout if the
@@ -114,9 +134,9 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
         .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = make_replica_options(deck, train, {});
   options.trains = false;
-  options.kept_rows = !keeps_rows        ? KeptRows::none
-                      : options.tokens() ? KeptRows::losses
-                                         : KeptRows::logits;
+  options.kept_rows = !keeps_rows && !options.values() ? KeptRows::none
+                      : options.tokens()               ? KeptRows::losses
+                                                       : KeptRows::logits;
   options.optimizer.ema = 0;  // The loaded weights are evaluated as they are.
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;
@@ -204,7 +224,8 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
   pass.sink = request.sink;
   pass.views = request.views;
   return {evaluate(*replica, pass),
-          options.tokens() ? std::vector<std::string>() : class_names(sides, options.classes),
+          options.tokens() || options.values() ? std::vector<std::string>()
+                                               : class_names(sides, options.classes),
           sets.split.info().samples, checkpoint::combined_digest(contents.tensors)};
 }
 

@@ -57,7 +57,7 @@ Tensor allocate_kept_rows(const ReplicaResources& resources) {
   const ReplicaOptions& options = resources.options;
   const bool is_last = resources.mesh.coordinates.stage + 1 == resources.mesh.shape.pipeline;
   if (options.kept_rows == KeptRows::none || !is_last) return {};
-  const std::int64_t labels = options.micro * options.labels_per_sample();
+  const std::int64_t labels = options.micro * options.rows_per_sample();
   return resources.memory.batches.allocate(
       DType::float32, {labels, options.kept_rows == KeptRows::logits ? options.classes : 4});
 }
@@ -274,13 +274,17 @@ void PipelineStage::backward(const parallel::PipelineAction& action) {
     // Each sample (token) has weight 1 / N, where N counts those of the whole step (periodic: of
     // this replica). Gradients of micro-batches and replicas are then simply added. The loss scale
     // is divided out where the update is decided.
+    const model::LossOptions& loss = resources_.options.loss;
     const model::LossSettings scale{
-        static_cast<float>(resources_.options.loss.label_smoothing),
-        gradient_factor_ *
+        .kind = loss.kind,
+        .label_smoothing = static_cast<float>(loss.label_smoothing),
+        .delta = static_cast<float>(loss.delta),
+        .gradient_scale =
+            gradient_factor_ *
             static_cast<float>(
                 reducer_.scale() /
                 static_cast<double>(samples_per_step_ * resources_.options.labels_per_sample())),
-        uploader_->retained(action.micro_batch).label_weights};
+        .label_weights = uploader_->retained(action.micro_batch).label_weights};
     store_.acquire(resources_.context, here.end(), here.end() - 1);
     reducer_.block_begins(resources_.context, here.end());
     slot.activation_store.acquire(resources_.context, here.parts() - 1);
@@ -318,12 +322,13 @@ void PipelineStage::evaluate(const data::MicroBatch& batch, int number, bool kee
     }
     store_.acquire(resources_.context, here->end(), -1);
     pass.enter_block();
-    model::LossSettings plain_cross_entropy{.label_smoothing = 0, .gradient_scale = 0};
+    // Without smoothing.
+    model::LossSettings plain{.kind = resources_.options.loss.kind,
+                              .delta = static_cast<float>(resources_.options.loss.delta)};
     if (keeps_rows)
-      (resources_.options.kept_rows == KeptRows::logits ? plain_cross_entropy.logits
-                                                        : plain_cross_entropy.statistics) =
+      (resources_.options.kept_rows == KeptRows::logits ? plain.logits : plain.statistics) =
           kept_rows_;
-    resources_.model.head().loss(pass, y, uploader_->retained(number).labels, plain_cross_entropy,
+    resources_.model.head().loss(pass, y, uploader_->retained(number).labels, plain,
                                  sums_of(number));
   }
 }

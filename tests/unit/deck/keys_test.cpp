@@ -62,8 +62,12 @@ std::vector<Deck> decks_of_all_kinds() {
       with(minimal_deck, {{"schedule.kind", "restarts"}, {"schedule.period", "1 epoch"}}),
       with(minimal_deck, {{"schedule.kind", "one-cycle"}}),
       with(minimal_deck, {{"optimizer.kind", "muon"}}),
-      with(minimal_deck,
-           {{"data.hdf5.input", "/x"}, {"data.hdf5.target", "/y"}, {"data.hdf5.layout", "hw"}}),
+      with(minimal_deck, {{"data.hdf5.input", "/x"},
+                          {"data.hdf5.target", "/y"},
+                          {"data.hdf5.layout", "hw"},
+                          {"target.kind", "values"},
+                          {"target.normalize", "{ mean = [0.5], std = [2] }"},
+                          {"loss.kind", "huber"}}),
       with(minimal_deck, {{"batch.ramp", "[[\"0 epochs\", 64]]"}}),
       with(minimal_deck, {{"schedule.kind", "plateau"}, {"data.validation", "a"}}),
   };
@@ -145,8 +149,13 @@ std::vector<Override> owner_choice(const KeyInfo& key) {
   if (key.owner.starts_with("shuffle")) return {{"data.shuffle", "blocks"}};
   if (key.owner.starts_with("scaling")) return {{"schedule.scaling", "linear"}};
   if (key.owner.starts_with("weight_decay")) return {{"optimizer.weight_decay", "0.1"}};
-  if (key.owner == "a table with input")
-    return {{"data.hdf5.input", "/x"}, {"data.hdf5.target", "/y"}, {"data.hdf5.layout", "hw"}};
+  std::vector<Override> arrays = {
+      {"data.hdf5.input", "/x"}, {"data.hdf5.target", "/y"}, {"data.hdf5.layout", "hw"}};
+  if (key.owner == "a table with input") return arrays;
+  if (key.owner == "loss.kind = \"huber\"") {
+    arrays.insert(arrays.end(), {{"target.kind", "values"}, {"loss.kind", "huber"}});
+    return arrays;
+  }
   if (key.owner == "a deck with data.validation") return {{"data.validation", "somewhere"}};
   if (key.table == "schedule" && !key.owner.empty()) return schedule_of(key);
   if (key.table == "optimizer" && !key.owner.empty()) {

@@ -10,6 +10,7 @@
 
 #include "support.hpp"
 #include "support/models.hpp"
+#include "trireme/model/loss.hpp"
 
 namespace trireme::deck {
 namespace {
@@ -108,7 +109,9 @@ void draw_schedule_kind(Deck& deck, const std::function<double()>& unit,
   schedule.period_factor = 1 + unit();
   schedule.peak_at = unit();
   schedule.momentum_range = {0.5 * unit(), 0.5 + 0.49 * unit()};
-  schedule.plateau = {.metric = up_to(1) ? "loss" : "top1",
+  schedule.plateau = {.metric = up_to(1)                   ? "loss"
+                                : deck.target.has_values() ? "mae"
+                                                           : "top1",
                       .threshold = unit(),
                       .factor = unit(),
                       .patience = up_to(20),
@@ -217,6 +220,20 @@ Deck draw(std::mt19937& random) {
   if (deck.schedule.scaling != optim::RateScaling::none) deck.schedule.base_batch = 1 + up_to(1000);
   if (up_to(1)) deck.schedule.length = Duration{100 + unit(), Duration::Unit::epochs};
   if (up_to(1)) deck.schedule.warmup = Duration{unit(), Duration::Unit::epochs};
+  if (!is_text && up_to(1)) {
+    deck.data.hdf5 = {.input = {"/a \"b\""}, .target = {"y"}, .layout = "chw"};
+    if (up_to(1)) deck.data.hdf5.input.push_back("/c");
+    deck.data.verify = 0;
+    deck.data.hdf5.samples = static_cast<data::ArrayForm::Samples>(up_to(1));
+    if (up_to(1)) {
+      deck.target = {.kind = data::TargetKind::values, .mean = {0.5, -2}, .std = {1, 3}};
+      const std::span<const model::LossKind> losses = model::losses();
+      do deck.loss.kind = &losses[random() % losses.size()];
+      while (!deck.loss.kind->takes_values);
+      if (deck.loss.kind->has_delta) deck.loss.delta = unit();
+      deck.data.augment.mixing.cutmix = 0;
+    }
+  }
   draw_schedule_kind(deck, unit, up_to);
   deck.run.stop = up_to(1) && deck.schedule.length
                       ? Duration{60.0 * (1 + up_to(1000)), Duration::Unit::seconds}
@@ -224,19 +241,13 @@ Deck draw(std::mt19937& random) {
   if (is_text && up_to(1)) deck.run.stop = {1e6 * (1 + up_to(1000)), Duration::Unit::tokens};
   deck.evaluate.every = counted();
   deck.data.samples = up_to(1) * up_to(1000);
-  if (!is_text && up_to(1)) {
-    deck.data.hdf5 = {.input = {"/a \"b\""}, .target = {"y"}, .layout = "chw"};
-    if (up_to(1)) deck.data.hdf5.input.push_back("/c");
-    deck.data.verify = 0;
-    deck.data.hdf5.samples = static_cast<data::ArrayForm::Samples>(up_to(1));
-  }
   deck.checkpoint.every = counted();
   deck.checkpoint.keep = 1 + up_to(5);
   if (up_to(1)) deck.checkpoint.keep_every = counted();
   deck.checkpoint.asynchronous = up_to(1);
   if (!deck.data.validation.empty())
-    deck.checkpoint.best =
-        std::vector<std::string>{"", "top1", "loss"}[static_cast<std::size_t>(up_to(2))];
+    deck.checkpoint.best = std::vector<std::string>{"", deck.target.has_values() ? "r2" : "top1",
+                                                    "loss"}[static_cast<std::size_t>(up_to(2))];
   deck.health.skip_nonfinite = up_to(1);
   if (deck.health.skip_nonfinite) deck.health.rollbacks = up_to(10);
   deck.monitor.every = counted();

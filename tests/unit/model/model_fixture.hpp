@@ -64,8 +64,10 @@ class ModelFixture {
     const Tensor x = forward(true);
     pass.begin_backward(write, 1);
     pass.enter_block();
-    Tensor dy = model.head().loss(
-        pass, x, labels_, {options_.label_smoothing, static_cast<float>(1.0 / valid_)}, sums_);
+    Tensor dy = model.head().loss(pass, x, labels_,
+                                  {.label_smoothing = options_.label_smoothing,
+                                   .gradient_scale = static_cast<float>(1.0 / valid_)},
+                                  sums_);
     for (int i = model.block_count(); i-- > 0;) {
       pass.enter_block();
       dy = model.block(i).backward(pass, dy);
@@ -78,7 +80,7 @@ class ModelFixture {
   std::array<double, 4> evaluate() {
     const Tensor x = forward(false);
     pass.enter_block();
-    model.head().loss(pass, x, labels_, {options_.label_smoothing, 0}, sums_);
+    model.head().loss(pass, x, labels_, {.label_smoothing = options_.label_smoothing}, sums_);
     std::array<double, 4> sums{};
     if (!context.meta()) std::copy_n(sums_.as<double>(), 4, sums.begin());
     return sums;

@@ -27,7 +27,8 @@ struct ShardIndex {
   std::vector<std::int32_t> labels;    ///< images: one for each sample
   std::vector<std::uint64_t> offsets;  ///< encoded images: of their files in `rows`, and the end
   ShardChecksums checksums;            ///< no values unless they were asked for
-  std::vector<ArrayVariable> inputs = {};  ///< in place of `rows`, in files of other programs
+  std::vector<ArrayVariable> inputs = {};   ///< in place of `rows`, in files of other programs
+  std::vector<ArrayVariable> targets = {};  ///< in place of `labels`, if targets are values
   /// Returns the bytes of the samples, unpacked.
   std::int64_t bytes() const;
 };
@@ -43,14 +44,14 @@ struct DatasetIndex {
 /// Reads the headers and labels of all shards of a folder. The files are untrusted: a child process
 /// opens them (io/hdf5/hdf5_index.hpp), so one rank calls this.
 ///
-/// `arrays`: if it is used, the files are those of another program, and `place` may also name one
-/// file or be a pattern with * and ?.
+/// `form.arrays`: if it is used, the files are those of another program, and `place` may also name
+/// one file or be a pattern with * and ?. `form.target`: what they have as targets.
 ///
 /// Checks the heads of seals, the document offsets, that each label is a class, and that the shards
 /// agree: kind, extents, vocabulary, classes. Reads no images and tokens. Throws InputError that
 /// names the folder, file and dataset. `with_checksums`: reads /checksums too, which every shard
 /// must have then.
-DatasetIndex index_dataset(const std::string& place, const ArrayForm& arrays = {},
+DatasetIndex index_dataset(const std::string& place, const SampleForm& form = {},
                            bool with_checksums = false);
 
 /// Converts an index to bytes and back, to broadcast it.

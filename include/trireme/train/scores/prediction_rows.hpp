@@ -26,10 +26,13 @@ struct PredictionRows {
   std::vector<std::int32_t> top_class;         ///< images: [samples, top]
   std::vector<float> top_probability;          ///< images: [samples, top]
   std::vector<float> logits;                   ///< [samples, classes], with options.logits
+  /// Values: those of the model and of the data, [samples, values], in units of the data.
+  std::vector<double> value, target;
 };
 
-/// Appends the results of a micro-batch.
-void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options);
+/// Appends the results of a micro-batch. `target`: how values are normalized.
+void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options,
+            const data::TargetOptions& target = {});
 
 /// Returns the runs of consecutive numbers as pairs of their first number and their length.
 std::vector<std::pair<std::int64_t, std::int64_t>> runs_of(std::span<const std::int64_t> numbers);

@@ -14,10 +14,11 @@ namespace trireme::train {
 /// Results of the samples of a micro-batch, in host memory. Padding is left out.
 struct EvaluatedRows {
   std::span<const std::int64_t> samples;  ///< Their indices in the dataset.
-  /// Images: one for each sample. Language models: the tokens that follow, [samples, context].
+  /// Classes: one for each sample. Language models: the tokens that follow, [samples, context].
   std::span<const std::int32_t> labels;
-  std::int64_t classes = 0;
-  std::span<const float> logits;  ///< Images: [samples, classes].
+  std::span<const float> values = {};  ///< Targets that are values: [samples, values], normalized.
+  std::int64_t classes = 0;       ///< Or the number of values.
+  std::span<const float> logits;  ///< Images: outputs [samples, classes or values].
   std::span<const float> losses;  ///< Language models: of each label.
 };
 

@@ -5,24 +5,29 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 #include "trireme/data/loader.hpp"
+#include "trireme/train/scores/value_scores.hpp"
 #include "trireme/train/step/evaluated_rows.hpp"
 #include "trireme/train/step/replica.hpp"
 
 namespace trireme::train {
 
 /// Metrics of a whole dataset. Each sample counts exactly once; all ranks hold the same numbers.
-/// `loss`, `top1` and `top5` are means over samples (tokens for language models, counted in
-/// `samples`).
+/// `loss`, `top1` and `top5` are means over labels: samples, tokens of a language model, or values.
 struct Metrics {
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t num_labels = 0;
+  std::optional<ValueScores> values = {};  ///< Of targets that are values.
   double perplexity() const { return std::exp(loss); }
-  /// Returns the metric of a deck's word: loss, top1 or perplexity.
+  /// Returns the metric of a word (EvaluationMetric).
   double value_of(std::string_view metric) const {
-    return metric == "top1" ? top1 : metric == "perplexity" ? perplexity() : loss;
+    if (metric == "top1") return top1;
+    if (metric == "perplexity") return perplexity();
+    if (!values || metric == "loss") return loss;
+    return metric == "rmse" ? values->all.rmse : metric == "mae" ? values->all.mae : values->all.r2;
   }
 };
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The losses of models whose head has a row for each sample, and the table [loss].
+#include "trireme/model/loss.hpp"
+
+#include <algorithm>
+
+#include "trireme/base/check.hpp"
+#include "trireme/model/head.hpp"
+#include "trireme/model/keys.hpp"
+#include "trireme/ops/loss.hpp"
+#include "trireme/ops/value_loss.hpp"
+
+namespace trireme::model {
+
+using namespace keys;
+
+namespace {
+
+void compute_cross_entropy(ops::Context& context, const Tensor& outputs, const Tensor& targets,
+                           const LossSettings& settings, const Tensor& sums,
+                           const Tensor& doutputs) {
+  ops::cross_entropy(context, outputs, {targets, settings.label_smoothing, settings.label_weights},
+                     settings.gradient_scale, sums, doutputs);
+}
+
+template <ops::ValueLossForm form>
+void compute_value_loss(ops::Context& context, const Tensor& outputs, const Tensor& targets,
+                        const LossSettings& settings, const Tensor& sums, const Tensor& doutputs) {
+  ops::value_loss(context, outputs, {targets, settings.label_weights}, form, settings.delta,
+                  settings.gradient_scale, sums, doutputs);
+}
+
+using ops::ValueLossForm;
+constexpr LossKind all_losses[] = {
+    {"cross-entropy", false, true, false, compute_cross_entropy},
+    {"mse", true, false, false, compute_value_loss<ValueLossForm::squared>},
+    {"l1", true, false, false, compute_value_loss<ValueLossForm::absolute>},
+    {"huber", true, false, true, compute_value_loss<ValueLossForm::huber>}};
+
+}  // namespace
+
+std::span<const LossKind> losses() { return all_losses; }
+
+const LossKind& default_loss(bool values) {
+  return *std::find_if(std::begin(all_losses), std::end(all_losses),
+                       [&](const LossKind& loss) { return loss.takes_values == values; });
+}
+
+void visit_keys(Visitor& v, bool values, LossOptions& loss) {
+  v.table("loss");
+  std::vector<std::string> words;
+  for (const LossKind& kind : losses()) words.emplace_back(kind.word);
+  v.field({"kind",
+           "Selects the loss: cross-entropy of classes and tokens; mse, l1 or huber of values."},
+          choice_of(
+              std::move(words),
+              [&loss, values] {
+                return static_cast<std::size_t>(&loss_of(loss, values) - losses().data());
+              },
+              [&loss](std::size_t index) { loss.kind = &losses()[index]; }));
+  const LossKind& kind = loss_of(loss, values);
+  v.field({"label_smoothing",
+           "Sets the share of the label's probability that is spread over all classes, from 0 to "
+           "below 1.",
+           {kind.has_label_smoothing, "loss.kind = \"cross-entropy\"", "loss.kind"}},
+          real(loss.label_smoothing, half_open(0, 1)));
+  v.field({"delta",
+           "huber: sets the error from which the loss grows linearly.",
+           {kind.has_delta, "loss.kind = \"huber\"", "loss.kind"}},
+          real(loss.delta, above(0)));
+}
+
+}  // namespace trireme::model

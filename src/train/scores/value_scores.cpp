@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/scores/value_scores.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::train {
+
+std::string describe(const ValueScore& score) {
+  return fmt::format("RMSE {:.6g}, MAE {:.6g}, R2 {:.4f}", score.rmse, score.mae, score.r2);
+}
+
+ValueSums::ValueSums(std::int64_t values, const data::TargetOptions& target)
+    : sums_(static_cast<std::size_t>(values)) {
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    mean_.push_back(target.mean_of(i));
+    std_.push_back(target.std_of(i));
+  }
+}
+
+void ValueSums::add(const EvaluatedRows& rows) {
+  const std::size_t width = sums_.size();
+  TRIREME_EXPECT(rows.values.size() == rows.samples.size() * width &&
+                 rows.logits.size() == rows.values.size());
+  for (std::size_t i = 0; i < rows.values.size(); ++i) {
+    Sum& sum = sums_[i % width];
+    const double std = std_[i % width], normal = rows.values[i],
+                 target = normal * std + mean_[i % width],
+                 error = (static_cast<double>(rows.logits[i]) - normal) * std;
+    sum.count += 1;
+    sum.squared_errors += error * error;
+    sum.errors += std::abs(error);
+    const double before = target - sum.mean;
+    sum.mean += before / sum.count;
+    sum.squared_deviations += before * (target - sum.mean);
+  }
+}
+
+ValueScores ValueSums::gather(const comm::Communicator& world) const {
+  constexpr std::size_t fields = 4;
+  // 1. Counts, errors, and the mean of the targets over all ranks.
+  std::vector<double> sums;
+  for (const Sum& sum : sums_)
+    sums.insert(sums.end(), {sum.count, sum.squared_errors, sum.errors, sum.count * sum.mean});
+  world.all_reduce(sums, comm::Reduction::sum);
+  // 2. Deviations from that mean: those from the mean of each rank, moved.
+  std::vector<double> deviations;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    const double mean = sums[fields * i + 3] / std::max(sums[fields * i], 1.0),
+                 shift = sums_[i].mean - mean;
+    deviations.push_back(sums_[i].squared_deviations + sums_[i].count * shift * shift);
+  }
+  world.all_reduce(deviations, comm::Reduction::sum);
+  // 3. Scores.
+  ValueScores scores;
+  double count = 0, squared = 0, absolute = 0, r2 = 0;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    const double n = std::max(sums[fields * i], 1.0), squared_here = sums[fields * i + 1],
+                 absolute_here = sums[fields * i + 2];
+    scores.each.push_back({std::sqrt(squared_here / n), absolute_here / n,
+                           deviations[i] > 0 ? 1 - squared_here / deviations[i]
+                                             : std::numeric_limits<double>::quiet_NaN()});
+    count += n;
+    squared += squared_here;
+    absolute += absolute_here;
+    r2 += scores.each.back().r2;
+  }
+  scores.all = {std::sqrt(squared / count), absolute / count,
+                r2 / static_cast<double>(sums_.size())};
+  return scores;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests targets that are values: losses, gradients and metrics against a twin in float64, layouts,
+restarts, evaluations and predictions.
+
+The twin is a network of two hidden layers, trained by SGD with momentum. It follows PyTorch's MSELoss,
+L1Loss and HuberLoss (mean); where PyTorch is there, its losses are compared with the twin's, too.
+"""
+
+import json
+import os
+import signal
+import unittest
+
+import harness
+
+try:
+    import h5py
+    import numpy as np
+except ImportError as error:
+    harness.skip("%s (scripts/install_deps.sh tests)" % error)
+
+SAMPLES, EVALUATED, SIDE, VALUES, WIDTH = 96, 23, 4, 3, 16
+STEPS, GLOBAL, MICRO, RATE, MOMENTUM, DELTA = 20, 12, 2, 0.05, 0.9, 0.5
+MEAN, STD = (300.0, -2.0, 0.0), (20.0, 0.5, 1.0)
+LAYERS = ("layers.0", "layers.1", "layers.2")
+DECK = """
+[run]
+name = "values"
+folder = "run"
+stop = "%d steps"
+[model]
+kind = "mlp"
+widths = [%d, %d]
+[data]
+train = "train.h5"
+validation = "validation.h5"
+shuffle = "none"
+[data.hdf5]
+input = "x"
+target = ["first", "rest"]
+layout = "hw"
+[target]
+kind = "values"
+normalize = { mean = %s, std = %s }
+[loss]
+kind = "mse"
+[batch]
+global = %d
+micro = %d
+[optimizer]
+kind = "sgd"
+momentum = %s
+[schedule]
+kind = "constant"
+rate = %s
+[evaluate]
+every = "10 steps"
+[checkpoint]
+every = "10 steps"
+best = "r2"
+[monitor]
+every = "1 step"
+tensorboard = false
+""" % (STEPS, WIDTH, WIDTH, list(MEAN), list(STD), GLOBAL, MICRO, MOMENTUM, RATE)
+
+
+def make(samples, seed):
+    """Returns fields [n, 4, 4] and the values that follow from them, in units of the data."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, SIDE, SIDE))
+    y = np.stack([x.mean((1, 2)), x[:, 0].sum(1), np.tanh(x[:, 1, 1])], 1)
+    return x.astype(np.float32), y * STD + MEAN
+
+
+def loss_and_slope(kind, error):
+    """Returns the losses of errors, and their derivatives."""
+    if kind == "mse":
+        return error**2, 2 * error
+    if kind == "l1":
+        return abs(error), np.sign(error)
+    small = abs(error) <= DELTA
+    return (
+        np.where(small, error**2 / 2, DELTA * (abs(error) - DELTA / 2)),
+        np.where(small, error, DELTA * np.sign(error)),
+    )
+
+
+class Twin:
+    """The network of the deck in float64."""
+
+    def __init__(self, weights):
+        self.w = {name: value.astype(np.float64) for name, value in weights.items()}
+        self.velocity = {name: np.zeros_like(value) for name, value in self.w.items()}
+
+    def forward(self, x):
+        """Returns the inputs of the layers, and the output."""
+        inputs = [x]
+        for layer in LAYERS:
+            out = inputs[-1] @ self.w[layer + ".weight"].T + self.w[layer + ".bias"]
+            inputs.append(np.maximum(out, 0))
+        return inputs[:-1], out
+
+    def step(self, kind, x, y):
+        inputs, out = self.forward(x)
+        losses, slope = loss_and_slope(kind, out - y)
+        slope, gradients = slope / losses.size, {}
+        for layer, into in zip(reversed(LAYERS), reversed(inputs)):
+            gradients[layer + ".weight"] = slope.T @ into
+            gradients[layer + ".bias"] = slope.sum(0)
+            slope = (slope @ self.w[layer + ".weight"]) * (into > 0)
+        for name, gradient in gradients.items():
+            self.velocity[name] = MOMENTUM * self.velocity[name] + gradient
+            self.w[name] -= RATE * self.velocity[name]
+        return losses.mean()
+
+
+def normalized(y):
+    return (y - MEAN) / np.array(STD)
+
+
+class Values(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.sets = {"train": make(SAMPLES, 1), "validation": make(EVALUATED, 2)}
+        for name, (x, y) in self.sets.items():
+            with h5py.File(self.path(name + ".h5"), "w") as file:
+                file["x"] = x
+                file["first"] = y[:, 0].astype(">f8")
+                # Packed: value = stored / 65536 - 2.
+                file["rest"] = np.round((y[:, 1:] + 2) * 65536).astype("i4")
+                file["rest"].attrs["scale_factor"] = 1 / 65536
+                file["rest"].attrs["add_offset"] = -2.0
+                y[:, 1:] = file["rest"][:] / 65536 - 2
+        self.write_deck(DECK)
+
+    def rows(self, folder="run", kind="train"):
+        return harness.read_rows(self.path(folder), kind)
+
+    def losses(self, *words, ranks=1, folder="run"):
+        self.train("--set", "run.folder=" + folder, *words, ranks=ranks)
+        return [row["loss"] for row in self.rows(folder)]
+
+    def initial_weights(self):
+        """Returns the weights with which every run starts: a run of one step at a rate of almost
+        0."""
+        words = ("run.stop=1 step", "schedule.rate=1e-30", "run.folder=start", "data.validation=")
+        self.train(
+            *(w for word in words for w in ("--set", word)),
+            "--unset",
+            "checkpoint.best",
+            "--unset",
+            "evaluate.every"
+        )
+        with h5py.File(self.path("start/checkpoints/step_000000001.h5")) as file:
+            return {
+                "%s.%s" % (layer, part): file["model/%s.%s" % (layer, part)][:]
+                for layer in LAYERS
+                for part in ("weight", "bias")
+            }
+
+    def test_losses_of_a_twin(self):
+        x, y = self.sets["train"]
+        x, y = x.reshape(SAMPLES, -1).astype(np.float64), normalized(y)
+        weights = self.initial_weights()
+        layouts = (
+            ((), 1),
+            (("--set", "batch.micro=12"), 1),
+            ((), 2),
+            ((), 3),
+            (("--set", "parallel.pipeline=2"), 2),
+        )
+        for kind in ("mse", "l1", "huber"):
+            twin, expected = Twin(weights), []
+            for step in range(STEPS):
+                at = np.arange(step * GLOBAL, (step + 1) * GLOBAL) % SAMPLES
+                expected.append(twin.step(kind, x[at], y[at]))
+            self.compare_with_pytorch(kind, weights, x, y, expected)
+            more = ("--set", "loss.delta=%s" % DELTA) if kind == "huber" else ()
+            for i, (words, ranks) in enumerate(layouts):
+                with self.subTest(kind, layout=words, ranks=ranks):
+                    folder = "%s_%d" % (kind, i)
+                    found = self.losses(
+                        "--set", "loss.kind=" + kind, *more, *words, ranks=ranks, folder=folder
+                    )
+                    self.assertEqual(len(found), STEPS)
+                    for a, b in zip(found, expected):
+                        self.assertAlmostEqual(a, b, delta=2e-4 * max(1, b))
+                    self.check_metrics(folder, twin)
+
+    def compare_with_pytorch(self, kind, weights, x, y, expected):
+        try:
+            import torch
+        except ImportError:
+            return
+        loss = {"mse": torch.nn.MSELoss(), "l1": torch.nn.L1Loss()}.get(
+            kind, torch.nn.HuberLoss(delta=DELTA)
+        )
+        linear, relu = torch.nn.Linear, torch.nn.ReLU
+        network = torch.nn.Sequential(
+            linear(SIDE * SIDE, WIDTH), relu(), linear(WIDTH, WIDTH), relu(), linear(WIDTH, VALUES)
+        ).double()
+        network.load_state_dict(
+            {
+                "%d.%s" % (2 * i, part): torch.from_numpy(weights["%s.%s" % (layer, part)]).double()
+                for i, layer in enumerate(LAYERS)
+                for part in ("weight", "bias")
+            }
+        )
+        optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM)
+        for step in range(STEPS):
+            at = np.arange(step * GLOBAL, (step + 1) * GLOBAL) % SAMPLES
+            optimizer.zero_grad()
+            value = loss(network(torch.from_numpy(x[at])), torch.from_numpy(y[at]))
+            value.backward()
+            optimizer.step()
+            self.assertAlmostEqual(value.item(), expected[step], delta=1e-9)
+
+    def check_metrics(self, folder, twin):
+        """The last evaluation, of a set that no number of ranks divides."""
+        x, y = self.sets["validation"]
+        out = twin.forward(x.reshape(EVALUATED, -1).astype(np.float64))[1] * STD + MEAN
+        squared, deviations = ((out - y) ** 2).mean(0), y.var(0)
+        row = self.rows(folder, "evaluate")[-1]
+        self.assertEqual(row["samples"], EVALUATED)
+        for key, expected in (
+            ("rmse_of", np.sqrt(squared)),
+            ("mae_of", abs(out - y).mean(0)),
+            ("r2_of", 1 - squared / deviations),
+        ):
+            for a, b in zip(row[key], expected, strict=True):
+                self.assertAlmostEqual(a, b, delta=2e-4 * max(1, b))
+        self.assertAlmostEqual(row["rmse"], np.sqrt(squared.mean()), delta=1e-3)
+        self.assertAlmostEqual(row["r2"], (1 - squared / deviations).mean(), delta=1e-4)
+        self.assertNotIn("top1", row)
+
+    def test_the_same_bits_at_every_layout_and_after_a_kill(self):
+        words = ("--set", "run.deterministic=true", "--set", "batch.global=16")
+        digests = {}
+        for ranks in (1, 2, 4, 8):
+            folder = "run_%d" % ranks
+            self.train("--set", "run.folder=" + folder, *words, ranks=ranks)
+            digests[ranks] = self.digest(folder)
+        process, _, held = self.start_held(*words, "--set", "run.folder=killed", step=13)
+        os.kill(held, signal.SIGKILL)
+        process.communicate()
+        self.train(*words, "--set", "run.folder=killed", ranks=2)
+        digests["killed"] = self.digest("killed")
+        self.assertEqual(len(set(digests.values())), 1, digests)
+        rows = {r: self.rows("run_%d" % r, "evaluate")[-1] for r in (1, 2, 4, 8)}
+        for row in rows.values():
+            for key in ("loss", "rmse", "mae", "r2"):
+                self.assertAlmostEqual(row[key], rows[1][key], delta=1e-9 * abs(rows[1][key]))
+
+    def digest(self, folder):
+        path = self.path(folder, "checkpoints/step_%09d.h5" % STEPS)
+        return harness.run("inspect", path, "--digest").stdout.split()[-1]
+
+    def test_evaluate(self):
+        self.train()
+        best = self.path("run/checkpoints/best.h5")
+        self.assertTrue(os.path.exists(best))
+        words = ("evaluate", "run/deck.toml", "--checkpoint", best)
+        results = []
+        for ranks in (1, 3):
+            name = "predictions_%d.h5" % ranks
+            result = harness.run(
+                *words, "--json", "--predictions", name, cwd=self.folder, ranks=ranks
+            )
+            self.assertEqual(result.returncode, 0, result.text)
+            results.append(json.loads(result.stdout))
+            with h5py.File(self.path(name)) as file:
+                self.assertTrue((file["index"][:] == np.arange(EVALUATED)).all())
+                target, value = file["target"][:], file["value"][:]
+            y = self.sets["validation"][1]
+            self.assertTrue((abs(target - y) <= 1e-5 * abs(y) + 1e-5).all())
+            rmse = np.sqrt(((value - target) ** 2).mean(0))
+            for found, expected in zip(results[-1]["values"], rmse, strict=True):
+                self.assertAlmostEqual(found["rmse"], expected, delta=1e-6 * expected)
+        for key in ("loss", "rmse", "mae", "r2"):
+            self.assertAlmostEqual(results[0][key], results[1][key], delta=1e-9)
+        text = harness.run(*words, cwd=self.folder).stdout
+        self.assertEqual(text.count("value "), VALUES)
+        self.assertIn("R2", text.splitlines()[-1])
+        for option in (("--confusion", "a.csv"), ("--worst", "a.svg"), ("--top", "2")):
+            result = harness.run(*words, *option, cwd=self.folder)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("the targets are values", result.text)
+        result = harness.run("predict", best, "x.png", cwd=self.folder)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("answers values", result.text)
+
+    def test_mixup(self):
+        """Mixed targets are those of mixed fields: the network still learns."""
+        self.train("--set", "data.augment.mixup=0.4", "--set", "batch.micro=4")
+        losses = [row["loss"] for row in self.rows()]
+        self.assertLess(sum(losses[-4:]), 0.7 * sum(losses[:4]))
+
+    def test_wrong_targets(self):
+        x, y = self.sets["train"]
+        cases = (
+            ({"first": y[:, 0].astype("f4")}, np.nan, "sample 5 has a target that is missing"),
+            ({"first": y[:, 0].astype("f4")}, np.inf, "sample 5 has a target that is missing"),
+            ({"first": y[1:, 0]}, None, "values are [samples ...], for each of the 96 samples"),
+            ({"first": np.array([b"x"] * SAMPLES)}, None, "holds text"),
+            ({"first": y[:, :2]}, None, "target.normalize has 3 numbers, but the target"),
+        )
+        for changed, value, words in cases:
+            with self.subTest(words):
+                if value is not None:
+                    changed["first"][5] = value
+                with h5py.File(self.path("train.h5"), "w") as file:
+                    for name, data in ({"x": x, "rest": y[:, 1:]} | changed).items():
+                        file[name] = data
+                result = self.train(
+                    "--set",
+                    "data.validation=",
+                    "--unset",
+                    "checkpoint.best",
+                    "--unset",
+                    "evaluate.every",
+                    expect=2,
+                )
+                self.assertIn(words, result.text)
+
+
+if __name__ == "__main__":
+    unittest.main()
