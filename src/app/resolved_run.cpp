@@ -73,7 +73,8 @@ void add_resolve_options(Command& command, ResolveArguments& arguments, DeckUse 
   command
       .option("--assume", arguments.assumptions,
               fmt::format("{} without data: describe a dataset instead of reading its folder, as "
-                          "images:COUNT,HxWxC,CLASSES or tokens:COUNT,VOCABULARY; train=, "
+                          "images:COUNT,HxWxC,CLASSES, fields:... of float32 or "
+                          "tokens:COUNT,VOCABULARY; train=, "
                           "validation= or test= in front names the set (default: train); may be "
                           "repeated",
                           verb))

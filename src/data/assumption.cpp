@@ -22,7 +22,10 @@ namespace {
 constexpr std::int64_t max_count = 1'000'000'000'000'000;
 
 constexpr const char* forms =
-    "write images:COUNT,HxWxC,CLASSES or tokens:COUNT,VOCABULARY, as in images:60000,28x28x1,10";
+    "write images:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,values:N or "
+    "tokens:COUNT,VOCABULARY, as in images:60000,28x28x1,10";
+constexpr std::string_view values_word = "values:";
+constexpr std::int64_t max_values = std::int64_t{1} << 20;
 
 std::vector<std::string_view> split(std::string_view text, char delimiter) {
   std::vector<std::string_view> parts;
@@ -75,10 +78,16 @@ Assumption parse_assumption(const std::string& text) {
   const std::vector<std::string_view> parts =
       split(colon == std::string_view::npos ? "" : whole.substr(colon + 1), ',');
   Assumption assumption;
-  if (kind == "images" && parts.size() == 3) {
+  if ((kind == "images" || kind == "fields") && parts.size() == 3) {
+    assumption.is_float = kind == "fields";
     assumption.count = number("COUNT", parts[0], max_count);
     parse_extents(parts[1], assumption);
-    assumption.classes = number("CLASSES", parts[2], static_cast<std::int64_t>(max_classes));
+    validate(!assumption.is_float || assumption.kind == DatasetKind::images,
+             "fields have one size; write HxWxC (height, width, channels) as in 64x64x2");
+    if (assumption.is_float && parts[2].starts_with(values_word))
+      assumption.values = number("N", parts[2].substr(values_word.size()), max_values);
+    else
+      assumption.classes = number("CLASSES", parts[2], static_cast<std::int64_t>(max_classes));
     return assumption;
   }
   validate(kind == "tokens" && parts.size() == 2, "{}", forms);
@@ -94,8 +103,10 @@ std::string to_string(const Assumption& assumption) {
   const std::string size = assumption.kind == DatasetKind::encoded_images
                                ? "any"
                                : fmt::format("{}x{}", assumption.height, assumption.width);
-  return fmt::format("images:{},{}x{},{}", assumption.count, size, assumption.channels,
-                     assumption.classes);
+  return fmt::format("{}:{},{}x{},{}", assumption.is_float ? "fields" : "images", assumption.count,
+                     size, assumption.channels,
+                     assumption.values > 0 ? fmt::format("{}{}", values_word, assumption.values)
+                                           : std::to_string(assumption.classes));
 }
 
 DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
@@ -108,6 +119,13 @@ DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
   info.width = extents.width;
   info.channels = assumption.channels;
   info.class_count = assumption.classes;
+  info.value_count = assumption.values;
+  if (assumption.is_float) info.pixel_type = DType::float32;
+  validate(
+      assumption.kind == DatasetKind::tokens || form.target.has_values() == (assumption.values > 0),
+      "has {}, but target.kind is \"{}\"; write {}", assumption.values > 0 ? "values" : "classes",
+      form.target.has_values() ? "values" : "class",
+      form.target.has_values() ? "fields:COUNT,HxWxC,values:N" : "CLASSES in their place");
   if (assumption.kind != DatasetKind::tokens) return info;
   info.context = context;
   info.vocabulary = assumption.vocabulary;

@@ -32,7 +32,7 @@ constexpr std::array train_names{
     "memory_bytes",  "gpu_util",       "memory_device_bytes", "memory_host_bytes",
     "gpu_temp_c",    "gpu_power_w",    "gpu_clock_mhz",       "cpu_util_mean",
     "gpu_util_mean", "gpu_temp_c_max", "gpu_power_w_mean",    "gpu_clock_mhz_min"};
-constexpr std::array evaluation_names{"loss", "top1", "top5", "perplexity"};
+constexpr std::array evaluation_names{"loss", "top1", "top5", "perplexity", "rmse", "mae", "r2"};
 
 constexpr std::size_t max_evaluated_sets = 8, max_marks = 50, max_event_kinds = 64;
 
@@ -90,11 +90,11 @@ HistoryReader::HistoryReader(std::size_t max_buckets)
 
 std::vector<std::string> HistoryReader::keys() {
   std::vector<std::string> keys(train_names.begin(), train_names.end());
-  for (const char* key :
-       {"kind",        "step",      "epoch",         "samples",     "elapsed_s", "read_s",
-        "decode_s",    "augment_s", "transfer_s",    "split",       "weights",   "top5",
-        "perplexity",  "event",     "detail",        "bytes",       "stall_s",   "write_s",
-        "noise_scale", "tensor",    "gradient_norm", "update_ratio"})
+  for (const char* key : {"kind",    "step",        "epoch",      "samples",       "elapsed_s",
+                          "read_s",  "decode_s",    "augment_s",  "transfer_s",    "split",
+                          "weights", "top5",        "perplexity", "rmse",          "mae",
+                          "r2",      "event",       "detail",     "bytes",         "stall_s",
+                          "write_s", "noise_scale", "tensor",     "gradient_norm", "update_ratio"})
     keys.emplace_back(key);
   return keys;
 }

@@ -67,7 +67,9 @@ std::string evaluations_of(const RunRecord& run) {
     const Track& track = run.history.evaluations.at(set);
     std::vector<std::string> parts{
         value_and_best("loss", latest, track, "loss", false, 1, "{:.4g}"),
-        value_and_best("top-1", latest, track, "top1", true, 100, "{:.2f} %")};
+        value_and_best("top-1", latest, track, "top1", true, 100, "{:.2f} %"),
+        value_and_best("RMSE", latest, track, "rmse", false, 1, "{:.4g}"),
+        value_and_best("R2", latest, track, "r2", true, 1, "{:.4f}")};
     if (run.history.latest.contains("tokens_per_s"))
       parts.push_back(
           value_and_best("perplexity", latest, track, "perplexity", false, 1, "{:.4g}"));

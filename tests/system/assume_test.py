@@ -192,7 +192,7 @@ class Assume(harness.Case):
     def test_wrong_assumptions_are_refused(self):
         train = SETS["train"]
         for arguments, words in (
-            (("--assume", "640"), "--assume 640: write images:COUNT,HxWxC,CLASSES or tokens:"),
+            (("--assume", "640"), "--assume 640: write images:COUNT,HxWxC,CLASSES, fields:"),
             (("--assume", "images:0,2x2x1,5"), 'COUNT is "0"'),
             (("--assume", "trian=" + train), "write images:COUNT"),
             (("--assume", "images:9,3x32x32,5"), "the order of PyTorch; write HxWxC: 32x32x3"),

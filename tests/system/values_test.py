@@ -2,8 +2,8 @@
 """Tests targets that are values: losses, gradients and metrics against a twin in float64, layouts,
 restarts, evaluations and predictions.
 
-The twin is a network of two hidden layers, trained by SGD with momentum. It follows PyTorch's MSELoss,
-L1Loss and HuberLoss (mean); where PyTorch is there, its losses are compared with the twin's, too.
+The twin is a network of two hidden layers, trained by SGD with momentum. It follows PyTorch's
+MSELoss, L1Loss and HuberLoss (mean); where PyTorch is there, its losses are compared with the twin's, too.
 """
 
 import json

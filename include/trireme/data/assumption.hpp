@@ -14,11 +14,14 @@ struct Assumption {
   std::int64_t count = 0;  ///< samples of images, or tokens
   /// Images. Encoded images may have any size: height and width are 0.
   std::int64_t height = 0, width = 0, channels = 0, classes = 0;
+  std::int64_t values = 0;      ///< in the place of classes
+  bool is_float = false;        ///< images of float32, of files of other programs
   std::int64_t vocabulary = 0;  ///< tokens
 };
 
-/// Parses "images:COUNT,HxWxC,CLASSES" or "tokens:COUNT,VOCABULARY"; "any" for HxW means encoded
-/// images of any size. The limits are those of shards. Throws InputError with the wrong part.
+/// Parses "images:COUNT,HxWxC,CLASSES", "fields:COUNT,HxWxC,CLASSES" (float32),
+/// "fields:COUNT,HxWxC,values:N" or "tokens:COUNT,VOCABULARY"; "any" for HxW means encoded images
+/// of any size. The limits are those of shards. Throws InputError with the wrong part.
 Assumption parse_assumption(const std::string& text);
 
 /// Returns the text that parse_assumption() reads back to the same assumption.

@@ -85,8 +85,8 @@ std::string sparkline(const std::vector<double>& values) {
 
 std::vector<std::string> RunStatus::keys() {
   std::vector<std::string> keys(train_keys.begin(), train_keys.end());
-  for (const char* key :
-       {"kind", "event", "detail", "split", "top1", "perplexity", "job", "time_limit"})
+  for (const char* key : {"kind", "event", "detail", "split", "top1", "perplexity", "rmse", "r2",
+                          "job", "time_limit"})
     keys.emplace_back(key);
   return keys;
 }
@@ -124,6 +124,8 @@ std::optional<std::string> RunStatus::add(const monitor::MetricsReader& row) {
     add("loss", "loss {:.4g}", 1);
     if (value("tokens_per_s")) add("perplexity", "perplexity {:.4g}", 1);
     add("top1", "top-1 {:.2f} %", 100);
+    add("rmse", "RMSE {:.4g}", 1);
+    add("r2", "R2 {:.4f}", 1);
     evaluations_[split] = {step, text};
   }
   if (kind == "account") {

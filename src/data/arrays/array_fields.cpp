@@ -80,8 +80,9 @@ void visit_arrays(Visitor& v, const AppliesTo& images, ArrayForm& arrays) {
           dataset_paths(arrays.input));
   const AppliesTo with_input{arrays.is_used(), "a table with input", "data.hdf5.input"};
   v.field(
-      {"target", "Names the dataset of the classes, one whole number for each sample.", with_input,
-       "name the dataset of the classes, as in target = \"/y\" (trireme inspect FILE lists "
+      {"target", "Names the dataset of the classes, or the datasets of the values (target.kind).",
+       with_input,
+       "name the dataset of the targets, as in target = \"/y\" (trireme inspect FILE lists "
        "them)"},
       dataset_paths(arrays.target));
   v.field({"layout",
