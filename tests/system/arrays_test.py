@@ -21,6 +21,7 @@ try:
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SAMPLES, CLASSES, SIDE = 48, 4, 8
 DECK = """
 [run]
@@ -296,8 +297,7 @@ class Arrays(harness.Case):
 
     def test_the_guide(self):
         """Follows docs/guides/scientific_data.md."""
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        with open(os.path.join(root, "docs/guides/scientific_data.md")) as page:
+        with open(os.path.join(ROOT, "docs/guides/scientific_data.md")) as page:
             blocks = re.findall(r"```(\w*)\n(.*?)```", page.read(), re.DOTALL)
         blocks = [text for language, text in blocks]
         written = {}

@@ -71,6 +71,8 @@ class Inputs(unittest.TestCase):
         if "milestones" in text:
             settings.append('schedule.milestones=["2 steps"]')
         words = [word for setting in settings for word in ("--set", setting)]
+        if "[data.hdf5]" in text:
+            words = ["--assume", "fields:6000,64x64x1,values:2"]
         return harness.run("check", deck, "--ranks", ranks, *words, cwd=self.folder)
 
     def test_each_deck_fits_its_ranks(self):

@@ -3,12 +3,15 @@
 restarts, evaluations and predictions.
 
 The twin is a network of two hidden layers, trained by SGD with momentum. It follows PyTorch's
-MSELoss, L1Loss and HuberLoss (mean); where PyTorch is there, its losses are compared with the twin's, too.
+MSELoss, L1Loss and HuberLoss (mean); where PyTorch is there, its losses are compared with the
+twin's, too.
 """
 
 import json
 import os
 import signal
+import subprocess
+import sys
 import unittest
 
 import harness
@@ -19,6 +22,7 @@ try:
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SAMPLES, EVALUATED, SIDE, VALUES, WIDTH = 96, 23, 4, 3, 16
 STEPS, GLOBAL, MICRO, RATE, MOMENTUM, DELTA = 20, 12, 2, 0.05, 0.9, 0.5
 MEAN, STD = (300.0, -2.0, 0.0), (20.0, 0.5, 1.0)
@@ -288,6 +292,16 @@ class Values(harness.Case):
         result = harness.run("predict", best, "x.png", cwd=self.folder)
         self.assertEqual(result.returncode, 2)
         self.assertIn("answers values", result.text)
+
+    def test_the_example(self):
+        """inputs/examples/fields.toml, for two of its six epochs."""
+        script = os.path.join(ROOT, "scripts/make_fields.py")
+        subprocess.run([sys.executable, script, self.path("data/fields")], check=True)
+        deck = os.path.join(ROOT, "inputs/examples/fields.toml")
+        self.train("--set", "run.stop=2 epochs", deck=deck, threads=2)
+        row = self.rows("runs/fields", "evaluate")[-1]
+        self.assertEqual((row["split"], row["samples"]), ("test", 1000))
+        self.assertGreater(min(row["r2_of"]), 0.94)
 
     def test_mixup(self):
         """Mixed targets are those of mixed fields: the network still learns."""
