@@ -55,7 +55,7 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
     notes.push_back(
         fmt::format("data.train = \"{}\" is compressed in chunks of {} samples, and shuffle = "
                     "\"full\" may unpack a chunk for each of them; data.shuffle = \"blocks\" with "
-                    "shuffle_block = {} unpacks it once",
+                    "shuffle_block = {} unpacks it about twice",
                     deck.data.train, samples, samples));
   return sets;
 }

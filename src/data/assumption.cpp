@@ -25,7 +25,6 @@ constexpr const char* forms =
     "write images:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,values:N or "
     "tokens:COUNT,VOCABULARY, as in images:60000,28x28x1,10";
 constexpr std::string_view values_word = "values:";
-constexpr std::int64_t max_values = std::int64_t{1} << 20;
 
 std::vector<std::string_view> split(std::string_view text, char delimiter) {
   std::vector<std::string_view> parts;
@@ -85,7 +84,7 @@ Assumption parse_assumption(const std::string& text) {
     validate(!assumption.is_float || assumption.kind == DatasetKind::images,
              "fields have one size; write HxWxC (height, width, channels) as in 64x64x2");
     if (assumption.is_float && parts[2].starts_with(values_word))
-      assumption.values = number("N", parts[2].substr(values_word.size()), max_values);
+      assumption.values = number("N", parts[2].substr(values_word.size()), max_target_numbers);
     else
       assumption.classes = number("CLASSES", parts[2], static_cast<std::int64_t>(max_classes));
     return assumption;
@@ -121,6 +120,7 @@ DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
   info.class_count = assumption.classes;
   info.value_count = assumption.values;
   if (assumption.is_float) info.pixel_type = DType::float32;
+  if (assumption.values > 0) check_value_count(form.target, assumption.values);
   validate(
       assumption.kind == DatasetKind::tokens || form.target.has_values() == (assumption.values > 0),
       "has {}, but target.kind is \"{}\"; write {}", assumption.values > 0 ? "values" : "classes",

@@ -22,8 +22,8 @@ bool is_same(const std::string& path, const std::string& before, const std::stri
 bool is_fixed_at_restart(const std::string& path) {
   return (path.starts_with("model.") && path != "model.head_tile_mb") || path == "run.seed" ||
          path.starts_with("data.shuffle") || path.starts_with("data.hdf5.") ||
-         path.starts_with("target.") || path == "data.samples" || path == "optimizer.kind" ||
-         path == "parallel.sync";
+         path.starts_with("target.") || path == "loss.kind" || path == "loss.delta" ||
+         path == "data.samples" || path == "optimizer.kind" || path == "parallel.sync";
 }
 
 std::vector<Difference> differences(const Deck& before, const Deck& after) {

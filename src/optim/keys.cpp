@@ -7,7 +7,6 @@
 // tables meet in the momentum: one-cycle varies it, so schedule.momentum then takes the place of
 // optimizer.momentum.
 #include "trireme/optim/keys.hpp"
-#include "trireme/base/evaluation_metric.hpp"
 
 #include <algorithm>
 #include <initializer_list>
@@ -19,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "group_field.hpp"
+#include "trireme/base/evaluation_metric.hpp"
 
 namespace trireme::optim {
 

@@ -42,9 +42,10 @@ std::optional<BrokenRule> broken_warmup_rule(const std::string& warmup, double l
 
 bool count_evaluation(const PlateauOptions& options, double value, PlateauState& state) {
   const bool higher = evaluation_metric(options.metric).is_better_if_higher;
-  const bool improves = std::isfinite(value) &&
-                        (!state.best || (higher ? value > *state.best * (1 + options.threshold)
-                                                : value < *state.best * (1 - options.threshold)));
+  const double margin = state.best ? options.threshold * std::abs(*state.best) : 0;
+  const bool improves =
+      std::isfinite(value) &&
+      (!state.best || (higher ? value > *state.best + margin : value < *state.best - margin));
   state.metric = options.metric;
   if (improves) {
     state.best = value;

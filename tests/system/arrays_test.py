@@ -241,6 +241,37 @@ class Arrays(harness.Case):
         result = self.train(*set_folder, "--set", "run.folder=run2", expect=2)
         self.assertIn("a.h5: /x: sample 5 has a value that is missing", result.text)
 
+    def test_a_missing_value_of_another_type(self):
+        """The attribute has the value 1e20 as float64, the dataset as float32."""
+        x = self.x[..., 0].copy()
+        x[7, 1, 2] = 1e20
+        self.write("other/a.h5", x=x, y=LABELS)
+        with h5py.File(self.path("other/a.h5"), "a") as file:
+            file["x"].attrs["_FillValue"] = 1e20
+        self.write_deck(DECK % self.table())
+        set_folder = ("--set", "data.train=other", "--set", "data.validation=other")
+        self.assertIn(
+            "sample 7 has a value that is missing", self.train(*set_folder, expect=2).text
+        )
+
+    def test_other_datasets_of_the_file_do_not_matter(self):
+        self.shard(self.x)
+        expected = self.weights("shard")
+        self.write("other/a.h5", x=self.x[..., 0], y=LABELS)
+        with h5py.File(self.path("other/a.h5"), "a") as file:
+            file.attrs["format"] = "simulation"
+            file.attrs["DIMENSION_LIST"] = np.zeros((2, 2))
+            for name in ("a", "b", "c"):  # Never written, and in many chunks.
+                file.create_dataset(name, shape=(1_900_000,), chunks=(1,), dtype="u1")
+            file["text"] = np.array([b"one", b"two"])
+            file["pairs"] = np.zeros(4, "i4,f4")
+            file["link"] = h5py.SoftLink("/x")
+        self.assertEqual(self.weights("other", self.table()), expected)
+        self.assertEqual(self.weights("other", self.table("link")), expected)
+        text = harness.run("inspect", self.path("other/a.h5")).stdout
+        self.assertIn("/a: cannot be read (", text)
+        self.assertIn('"/x"', text[text.index("[data.hdf5]") :])
+
     def test_wrong_files_are_refused(self):
         x = self.x[..., 0]
         good = {"x": x, "y": LABELS}

@@ -285,7 +285,7 @@ class Values(harness.Case):
         text = harness.run(*words, cwd=self.folder).stdout
         self.assertEqual(text.count("value "), VALUES)
         self.assertIn("R2", text.splitlines()[-1])
-        for option in (("--confusion", "a.csv"), ("--worst", "a.svg"), ("--top", "2")):
+        for option in (("--confusion", "a.csv"), ("--worst", "a.svg"), ("--top", "2"), ("--flip",)):
             result = harness.run(*words, *option, cwd=self.folder)
             self.assertEqual(result.returncode, 2)
             self.assertIn("the targets are values", result.text)
@@ -309,6 +309,46 @@ class Values(harness.Case):
         losses = [row["loss"] for row in self.rows()]
         self.assertLess(sum(losses[-4:]), 0.7 * sum(losses[:4]))
 
+    def test_a_file_without_samples(self):
+        """Its extents have no bytes, so nothing else limits them."""
+        with h5py.File(self.path("train.h5"), "w") as file:
+            file["x"] = np.zeros((0, SIDE, SIDE))
+            file.create_dataset("first", shape=(0,) + (1 << 20,) * 4, dtype="f4")
+            file["rest"] = np.zeros((0, 2))
+        result = self.train(expect=2)
+        self.assertIn("/first: has the extents [0, 1048576, ", result.text)
+        with h5py.File(self.path("train.h5"), "a") as file:
+            del file["first"]
+            file["first"] = np.zeros(0)
+        self.assertIn("holds no samples", self.train(expect=2).text)
+
+    def test_targets_that_are_all_equal_have_no_r2(self):
+        for name in ("train", "validation"):
+            with h5py.File(self.path(name + ".h5"), "a") as file:
+                file["first"][:] = 307.1234567
+        for ranks in (1, 3):
+            folder = "run_%d" % ranks
+            self.train("--set", "run.folder=" + folder, ranks=ranks)
+            row = self.rows(folder, "evaluate")[-1]
+            self.assertIsNone(row["r2_of"][0])
+            self.assertAlmostEqual(row["r2"], sum(row["r2_of"][1:]) / 2, delta=1e-12)
+            self.assertTrue(os.path.exists(self.path(folder, "checkpoints/best.h5")))
+
+    def test_another_meaning_of_the_outputs_is_refused(self):
+        self.train()
+        best = self.path("run/checkpoints/best.h5")
+        words = ("evaluate", "run/deck.toml", "--checkpoint", best, "--set")
+        result = harness.run(*words, "target.normalize={ mean = [0], std = [1] }", cwd=self.folder)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("its model was trained with target.normalize", result.text)
+        for change in (
+            "loss.kind=l1",
+            "target.normalize={ mean = [0], std = [1] }",
+            'data.hdf5.layout="wh"',
+        ):
+            result = self.train("--set", change, "--set", "run.stop=24 steps", expect=2)
+            self.assertIn(change.split("=")[0], result.text)
+
     def test_wrong_targets(self):
         x, y = self.sets["train"]
         cases = (
@@ -317,6 +357,7 @@ class Values(harness.Case):
             ({"first": y[1:, 0]}, None, "values are [samples ...], for each of the 96 samples"),
             ({"first": np.array([b"x"] * SAMPLES)}, None, "holds text"),
             ({"first": y[:, :2]}, None, "target.normalize has 3 numbers, but the target"),
+            ({"first": np.zeros((SAMPLES, 0))}, None, "a sample can have 1 to 1048576 numbers"),
         )
         for changed, value, words in cases:
             with self.subTest(words):

@@ -101,7 +101,8 @@ class DeviceMoment {
   /// microseconds.
   explicit DeviceMoment(Device device);
   /// Returns the value of monotonic_seconds() at which `stopwatch` was started on this device,
-  /// accurate to some microseconds. The caller must have waited for that point.
+  /// accurate to some microseconds within a minute, and to 0.25 ms after an hour: the device
+  /// measures with 24 bits. The caller must have waited for that point.
   double start_of(const Stopwatch& stopwatch) const;
 
  private:

@@ -45,7 +45,8 @@ class Trace {
   };
   using Items = std::array<Item, 2>;
   /// Records work from `begin_seconds` to `end_seconds` of monotonic_seconds(), one clock for all
-  /// ranks of a host. Keeps the first 23 letters of lane and name. All threads may call it.
+  /// ranks of a host. Keeps the first 23 letters of lane and name. The main thread calls it, and
+  /// the next two functions.
   void record_event(std::string_view lane, std::string_view name, double begin_seconds,
                     double end_seconds, const Items& items = {});
   /// Records an exchange with the ranks of `group`, which has a lane of its own.

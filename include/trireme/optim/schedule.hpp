@@ -45,10 +45,11 @@ struct PlateauState {
 /// Counts one evaluation, whose metric had this value. Returns whether it reduced the rate.
 ///
 /// The rules are those of PyTorch's ReduceLROnPlateau with threshold_mode = "rel": a value is an
-/// improvement if it is below best (1 - threshold), for metrics that are better if they are
-/// higher above best (1 + threshold). More than
-/// `patience` evaluations in a row without one reduce the rate. The next `cooldown` evaluations
-/// are then not counted as bad. A value that is not finite is no improvement.
+/// improvement if it is below best - threshold |best|, for metrics that are better if they are
+/// higher above best + threshold |best|. (PyTorch has no |...|, so there a worse value can improve
+/// on a negative one.) More than `patience` evaluations in a row without an improvement reduce the
+/// rate. The next `cooldown` evaluations are then not counted as bad. A value that is not finite is
+/// no improvement.
 bool count_evaluation(const PlateauOptions& options, double value, PlateauState& state);
 
 /// Returns the reductions after so many evaluations of which none improves on the first one.

@@ -73,8 +73,11 @@ Line data_line(const CheckReport& report) {
   text += sets.train.kind == data::DatasetKind::tokens
               ? fmt::format(" sequences of {}, vocabulary {}",
                             counted(sets.train.context, "token", "tokens"), sets.train.vocabulary)
-              : fmt::format(" images of {} x {} x {}, {}", sets.train.height, sets.train.width,
+              : fmt::format(" images of {} x {} x {}{}, {}", sets.train.height, sets.train.width,
                             sets.train.channels,
+                            sets.train.pixel_type == DType::uint8
+                                ? ""
+                                : fmt::format(" ({})", to_string(sets.train.pixel_type)),
                             sets.train.value_count > 0
                                 ? counted(sets.train.value_count, "value", "values")
                                 : fmt::format("{} classes", sets.train.class_count));

@@ -352,7 +352,7 @@ struct Description {
 /// Describes a single file.
 void describe_file(const std::string& path, Description& description) {
   io::Hdf5Index file = io::index_hdf5(path);
-  if (!file.has_attribute("/", "format")) {
+  if (!is_ours(file)) {
     const data::ArrayFileDescription arrays = data::describe_array_file(file);
     description.json = describe_arrays(path, arrays);
     description.text = data::to_text(path, arrays);

@@ -19,6 +19,15 @@
 
 namespace trireme::app {
 
+bool is_ours(const io::Hdf5Index& file) {
+  try {
+    return file.has_attribute("/", "format") &&
+           file.attribute_string("/", "format").starts_with("trireme-");
+  } catch (const InputError&) {
+    return false;  // Another program's attribute of this name.
+  }
+}
+
 StoredKind kind_of(const io::Hdf5Index& file) {
   validate(file.has_attribute("/", "format"),
            "{}: has no attribute format; it must be \"trireme-shard\" or \"trireme-checkpoint\"",

@@ -127,6 +127,9 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
         answer != AnswerKind::values || !is_given(option),
         "{}: the targets are values (target.kind), which have no classes; leave the option out",
         option);
+  validate(answer != AnswerKind::values || !options.flips,
+           "--flip: the targets are values (target.kind), which a mirrored image need not share; "
+           "leave the option out");
   validate(!tokens || !is_given("--confusion"),
            "--confusion {}: a language model has no classes to confuse; leave the option out",
            options.confusion);

@@ -202,7 +202,8 @@ struct Engine::State {
   void retire(List done);
   void finish_staged(RequestSlot& slot);
   void free_slot(RequestSlot& slot);
-  /// `request`: the one that the caller waits for; 0: all of them. `label`: that of the span.
+  /// `request`: the one that the caller waits for; 0: all of them. `purpose`: that of the
+  /// span.
   template <class Done>
   void wait_until(Request request, Purpose purpose, Done&& done);
 };

@@ -9,6 +9,7 @@
 #include "trireme/data/arrays/array_description.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/ranges.h>
 
@@ -66,14 +67,15 @@ bool is_usable(const ArrayDataset& dataset) {
          dataset.shape[0] > 1;
 }
 
-std::int64_t elements(const ArrayDataset& dataset) {
-  std::int64_t product = 1;
-  for (const std::int64_t extent : dataset.shape) product *= extent;
+/// Returns the number of elements; a double cannot overflow.
+double elements(const ArrayDataset& dataset) {
+  double product = 1;
+  for (const std::int64_t extent : dataset.shape) product *= static_cast<double>(extent);
   return product;
 }
 
 bool may_be_classes(const ArrayDataset& dataset) {
-  return is_usable(dataset) && elements(dataset) == dataset.shape[0] &&
+  return is_usable(dataset) && elements(dataset) == static_cast<double>(dataset.shape[0]) &&
          dataset.type.find("int") != std::string::npos;
 }
 
@@ -85,15 +87,15 @@ std::string guess_layout(const std::vector<std::int64_t>& shape) {
 }
 
 std::optional<ArrayForm> guess_form(const std::vector<ArrayDataset>& datasets) {
+  std::set<std::int64_t> counts;  // of classes
+  for (const ArrayDataset& one : datasets)
+    if (may_be_classes(one)) counts.insert(one.shape[0]);
   const ArrayDataset* input = nullptr;
   for (const ArrayDataset& one : datasets) {
-    const bool has_classes =
-        std::any_of(datasets.begin(), datasets.end(), [&](const ArrayDataset& other) {
-          return may_be_classes(other) && is_usable(one) && other.shape[0] == one.shape[0];
-        });
-    if (has_classes && one.shape.size() >= 2 && one.shape.size() <= 4 &&
-        elements(one) > one.shape[0] && (input == nullptr || elements(one) > elements(*input)))
-      input = &one;
+    const bool may_be_input = is_usable(one) && one.shape.size() >= 2 && one.shape.size() <= 4 &&
+                              elements(one) > static_cast<double>(one.shape[0]) &&
+                              counts.contains(one.shape[0]);
+    if (may_be_input && (input == nullptr || elements(one) > elements(*input))) input = &one;
   }
   if (input == nullptr) return std::nullopt;
   ArrayForm form;

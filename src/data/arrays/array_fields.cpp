@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Declares the keys of the table [data.hdf5], and reads paths of datasets and letters of
+// dimensions.
 #include "array_fields.hpp"
 
 #include <algorithm>

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <span>
 
 #include <fmt/ranges.h>
@@ -62,9 +61,16 @@ const io::StoredDataset& dataset_of(const io::Hdf5Index& file, const char* key,
   return dataset;
 }
 
-/// Returns the dataset with samples as the first dimension. `dimensions`: those of one sample.
+/// Returns the dataset with samples as the first dimension. Throws InputError if the whole of a
+/// compressed one, which then is one sample, does not fit in memory.
 io::StoredDataset with_sample_dimension(io::StoredDataset dataset, const ArrayForm& form) {
   if (form.samples == ArrayForm::Samples::rows) return dataset;
+  constexpr std::int64_t most = std::int64_t{256} << 20;
+  validate(
+      dataset.chunk.empty() || dataset.bytes() <= most,
+      "{}: a file is a sample, and its chunks unpack to {}; up to {} can be read; `h5repack -l "
+      "CONTI OLD.h5 NEW.h5` writes a file without chunks",
+      dataset.location, format_bytes(dataset.bytes()), format_bytes(most));
   dataset.shape.insert(dataset.shape.begin(), 1);
   if (!dataset.chunk.empty()) dataset.chunk.insert(dataset.chunk.begin(), 1);
   return dataset;
@@ -74,6 +80,19 @@ std::optional<double> number_attribute(const io::Hdf5Index& file, const std::str
                                        const char* name) {
   if (!file.has_attribute(path, name)) return std::nullopt;
   return file.attribute_double(path, name);
+}
+
+/// Returns the elements of one row. Throws InputError if there are none, or more than a sample may
+/// have.
+std::int64_t elements_of_row(const io::StoredDataset& rows, std::int64_t most) {
+  std::int64_t elements = 1;
+  for (std::size_t i = 1; i < rows.shape.size(); ++i) {
+    validate(rows.shape[i] >= 1 && rows.shape[i] <= most / elements,
+             "{}: has the extents [{}]; a sample can have 1 to {} numbers", rows.location,
+             fmt::join(rows.shape, ", "), most);
+    elements *= rows.shape[i];
+  }
+  return elements;
 }
 
 ArrayVariable variable_of(const io::Hdf5Index& file, const std::string& path,
@@ -93,18 +112,8 @@ ArrayVariable variable_of(const io::Hdf5Index& file, const std::string& path,
                ? ", or samples = \"files\" if each file is one"
                : "");
   ArrayVariable variable = packed_variable(file, path, with_sample_dimension(stored, form));
-  for (std::size_t i = 1; i < variable.rows.shape.size(); ++i)
-    validate(variable.rows.shape[i] >= 1 && variable.rows.shape[i] <= max_extent,
-             "{}: the extents [{}] cannot be those of samples; each is 1 to {}", stored.location,
-             fmt::join(stored.shape, ", "), max_extent);
+  elements_of_row(variable.rows, max_input_numbers);
   return variable;
-}
-
-/// Returns the elements of one row.
-std::int64_t values_of_row(const ArrayVariable& variable) {
-  std::int64_t values = 1;
-  for (std::size_t i = 1; i < variable.rows.shape.size(); ++i) values *= variable.rows.shape[i];
-  return values;
 }
 
 /// Reads one class for each sample: whole numbers, of an integer or real type, [samples] or
@@ -159,7 +168,6 @@ std::vector<std::int32_t> read_classes(const io::Hdf5Reader& reader, const Array
 /// Finds the values of each sample: datasets [samples ...] of any extents, one behind the other.
 std::vector<ArrayVariable> find_values(const io::Hdf5Index& file, const SampleForm& sample,
                                        const ArrayVariable& input) {
-  constexpr std::int64_t max_values = std::int64_t{1} << 20;
   std::vector<ArrayVariable> targets;
   std::int64_t count = 0;
   for (const std::string& path : sample.arrays.target) {
@@ -170,18 +178,11 @@ std::vector<ArrayVariable> find_values(const io::Hdf5Index& file, const SampleFo
              "{}: has the extents [{}]; values are [samples ...], for each of the {} samples of {}",
              target.rows.location, fmt::join(file.dataset(path).shape, ", "), input.rows.shape[0],
              input.rows.location);
-    for (std::size_t i = 1; i < shape.size(); ++i)
-      validate(shape[i] >= 1 && shape[i] <= max_values, "{}: has the extents [{}]",
-               target.rows.location, fmt::join(shape, ", "));
-    count += values_of_row(target);
-    validate(count <= max_values, "{}: a sample has more than {} values", target.rows.location,
-             max_values);
+    count += elements_of_row(target.rows, max_target_numbers);
+    validate(count <= max_target_numbers, "{}: a sample has more than {} values in its targets",
+             target.rows.location, max_target_numbers);
   }
-  const std::size_t given = sample.target.mean.size();
-  validate(given <= 1 || static_cast<std::int64_t>(given) == count,
-           "target.normalize has {} numbers, but the target of a sample has {}: {} of {}; give one "
-           "for each, or one for all",
-           given, count, fmt::join(sample.arrays.target, ", "), file.path());
+  check_value_count(sample.target, count);
   return targets;
 }
 
@@ -214,10 +215,13 @@ ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path
   validate(std::isfinite(variable.scale) && std::isfinite(variable.offset),
            "{}: its attributes scale_factor and add_offset must be finite, but are {} and {}",
            variable.rows.location, variable.scale, variable.offset);
-  // NaN is no value in any case.
+  // NaN is no value in any case. The attribute may have another type than the dataset.
+  const bool is_float32 =
+      variable.rows.kind == io::StoredDataset::Kind::real && variable.rows.element_bytes == 4;
   for (const char* name : {"_FillValue", "missing_value"})
     if (const auto value = number_attribute(file, path, name); value && !std::isnan(*value))
-      variable.missing.push_back(*value);
+      variable.missing.push_back(is_float32 ? static_cast<double>(static_cast<float>(*value))
+                                            : *value);
   return variable;
 }
 
@@ -230,7 +234,8 @@ std::array<std::int64_t, 3> array_extents(const ArrayVariable& input, const std:
 
 std::int64_t value_count(const ShardIndex& file) {
   std::int64_t count = 0;
-  for (const ArrayVariable& target : file.targets) count += values_of_row(target);
+  for (const ArrayVariable& target : file.targets)
+    count += elements_of_row(target.rows, max_target_numbers);
   return count;
 }
 

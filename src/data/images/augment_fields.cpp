@@ -140,7 +140,7 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
       return wrong;
     if (means.size() != deviations.size())
       return fmt::format(
-          "mean has {} numbers, std has {}; give one per channel in both, or one for all",
+          "mean has {} numbers, std has {}; give equally many in both, or one for all",
           means.size(), deviations.size());
     for (const double value : deviations)
       if (value <= 0) return fmt::format("std = {} is out of range; must be more than 0", value);

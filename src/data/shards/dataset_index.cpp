@@ -8,8 +8,6 @@
 // shards are in their ShardKind. Called by rank 0 at a start, and by `inspect` and `check`.
 #include "trireme/data/shards/dataset_index.hpp"
 
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <utility>
 

@@ -11,6 +11,10 @@ namespace trireme::data {
 inline constexpr std::int64_t max_extent = 1 << 20;
 inline constexpr std::int64_t max_channels = 1024;
 inline constexpr std::size_t max_classes = 1 << 24;
+// Numbers of the input, and of the target, of a sample. So products with their sizes cannot
+// overflow.
+inline constexpr std::int64_t max_input_numbers = std::int64_t{1} << 31;
+inline constexpr std::int64_t max_target_numbers = std::int64_t{1} << 20;
 // Tokens are int32 in memory.
 inline constexpr std::int64_t max_vocabulary = std::numeric_limits<std::int32_t>::max();
 

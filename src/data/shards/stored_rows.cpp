@@ -77,48 +77,60 @@ StoredRows::StoredRows(std::string path, const io::FileStamp& stamp, io::StoredD
       files_(files),
       cache_(std::move(cache)),
       memory_(memory.value_or(unsigned_number(dataset_.element_bytes))),
-      direct_(dataset_.storage == io::StoredDataset::Storage::contiguous && dataset_.native_order),
-      row_bytes_(io::size_of(memory_)) {
-  if (memory) {
-    TRIREME_EXPECT(*memory == io::Hdf5Number::float32 || *memory == io::Hdf5Number::float64);
-    direct_ = direct_ && dataset_.kind == io::StoredDataset::Kind::real &&
-              dataset_.element_bytes == io::size_of(*memory);
-  } else {
+      is_contiguous_(dataset_.storage == io::StoredDataset::Storage::contiguous) {
+  TRIREME_EXPECT(!memory || memory_ == io::Hdf5Number::float32 ||
+                 memory_ == io::Hdf5Number::float64);
+  if (!memory) {
     // Integers of the same size are read, so that no number is converted.
     dataset_.kind = io::StoredDataset::Kind::integer;
     dataset_.is_signed = false;
   }
-  for (std::size_t i = 1; i < dataset_.shape.size(); ++i) row_bytes_ *= dataset_.shape[i];
+  converts_ = memory && (dataset_.kind != io::StoredDataset::Kind::real ||
+                         dataset_.element_bytes != io::size_of(memory_));
+  for (std::size_t i = 1; i < dataset_.shape.size(); ++i) row_elements_ *= dataset_.shape[i];
+  stored_row_bytes_ = row_elements_ * dataset_.element_bytes;
   // A block is a multiple of a row of chunks, so that no chunk is decompressed twice in a row.
   const std::int64_t rows = std::max<std::int64_t>(dataset_.shape[0], 1),
                      chunk_rows = std::clamp<std::int64_t>(
                          dataset_.chunk.empty() ? 1 : dataset_.chunk[0], 1, rows);
-  block_rows_ = chunk_rows * std::max<std::int64_t>(1, min_block_bytes / (chunk_rows * row_bytes_));
+  block_rows_ =
+      chunk_rows *
+      std::max<std::int64_t>(
+          1, min_block_bytes / (chunk_rows * std::max<std::int64_t>(1, stored_row_bytes_)));
 }
 
 RowCache::Rows StoredRows::row_block(std::int64_t block) const {
   const std::int64_t first = block * block_rows_,
                      count = std::min(block_rows_, dataset_.shape[0] - first);
-  return cache_->get(this, block, count * row_bytes_, [&] {
-    auto rows =
-        std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(count * row_bytes_));
-    convert(first, count, rows->data());
+  return cache_->get(this, block, count * stored_row_bytes_, [&] {
+    std::vector<std::int64_t> start(dataset_.shape.size(), 0), extent = dataset_.shape;
+    start[0] = first;
+    extent[0] = count;
+    // As they are stored, in the byte order of the machine: a cache of small numbers stays small.
+    io::StoredDataset bits = dataset_;
+    bits.kind = io::StoredDataset::Kind::integer;
+    bits.is_signed = false;
+    auto rows = std::make_shared<std::vector<std::byte>>(
+        static_cast<std::size_t>(count * stored_row_bytes_));
+    io::read_values(*file(), bits, start, extent, unsigned_number(dataset_.element_bytes),
+                    rows->data());
     return RowCache::Rows(std::move(rows));
   });
 }
 
-void StoredRows::convert(std::int64_t first, std::int64_t count, std::byte* rows) const {
-  std::vector<std::int64_t> start(dataset_.shape.size(), 0), extent = dataset_.shape;
-  start[0] = first;
-  extent[0] = count;
-  io::read_values(*file(), dataset_, start, extent, memory_, rows);
+/// Copies elements of the file to their place, converted.
+void StoredRows::copy(const std::byte* stored, bool swapped, std::int64_t rows,
+                      std::byte* out) const {
+  if (converts_ || swapped)
+    io::convert_values(dataset_, stored, swapped, rows * row_elements_, memory_, out);
+  else
+    std::memcpy(out, stored, static_cast<std::size_t>(rows * stored_row_bytes_));
 }
 
 void StoredRows::read_ahead(std::int64_t first, std::int64_t count) const {
-  if (dataset_.storage != io::StoredDataset::Storage::contiguous) return;
-  const std::int64_t stored_bytes = row_bytes_ / io::size_of(memory_) * dataset_.element_bytes;
+  if (!is_contiguous_) return;
   try {
-    file()->read_ahead(dataset_.offset + first * stored_bytes, count * stored_bytes);
+    file()->read_ahead(dataset_.offset + first * stored_row_bytes_, count * stored_row_bytes_);
   } catch (const std::exception&) {
     // read() reports a file that cannot be opened.
   }
@@ -127,19 +139,22 @@ void StoredRows::read_ahead(std::int64_t first, std::int64_t count) const {
 void StoredRows::read(std::int64_t first, std::int64_t count, std::byte* rows) const {
   TRIREME_EXPECT(first >= 0 && count >= 0 && first + count <= dataset_.shape[0]);
   if (count == 0) return;
-  if (direct_) {
-    file()->read_at(dataset_.offset + first * row_bytes_, rows, count * row_bytes_);
-    return;
+  if (is_contiguous_) {
+    const std::int64_t offset = dataset_.offset + first * stored_row_bytes_,
+                       bytes = count * stored_row_bytes_;
+    if (!converts_ && dataset_.native_order) return file()->read_at(offset, rows, bytes);
+    // Readers are threads of the loader, which keep the memory.
+    thread_local std::vector<std::byte> stored;
+    stored.resize(static_cast<std::size_t>(bytes));
+    file()->read_at(offset, stored.data(), bytes);
+    return copy(stored.data(), !dataset_.native_order, count, rows);
   }
-  if (dataset_.storage == io::StoredDataset::Storage::contiguous)
-    return convert(first, count, rows);
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t block = (first + done) / block_rows_,
                        row_in_block = (first + done) % block_rows_;
     const std::int64_t part = std::min(count - done, block_rows_ - row_in_block);
     const RowCache::Rows held = row_block(block);
-    std::memcpy(rows + done * row_bytes_, held->data() + row_in_block * row_bytes_,
-                static_cast<std::size_t>(part * row_bytes_));
+    copy(held->data() + row_in_block * stored_row_bytes_, false, part, rows + done * row_bytes());
     done += part;
   }
 }

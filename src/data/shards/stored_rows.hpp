@@ -90,7 +90,7 @@ class StoredRows {
   StoredRows(const StoredRows&) = delete;
 
   const std::string& path() const { return path_; }
-  std::int64_t row_bytes() const { return row_bytes_; }
+  std::int64_t row_bytes() const { return row_elements_ * io::size_of(memory_); }
   /// Copies rows [first, first + count). Throws InputError if the file
   /// ends too early or is damaged, Failure if the disk fails.
   void read(std::int64_t first, std::int64_t count, std::byte* rows) const;
@@ -100,8 +100,7 @@ class StoredRows {
  private:
   /// Returns one block of block_rows_ rows through the cache.
   RowCache::Rows row_block(std::int64_t block) const;
-  /// Reads and converts rows [first, first + count).
-  void convert(std::int64_t first, std::int64_t count, std::byte* rows) const;
+  void copy(const std::byte* stored, bool swapped, std::int64_t rows, std::byte* out) const;
 
   std::shared_ptr<const io::File> file() const { return files_.open(path_, stamp_); }
 
@@ -111,8 +110,8 @@ class StoredRows {
   io::FilePool& files_;
   std::shared_ptr<RowCache> cache_;
   io::Hdf5Number memory_;
-  bool direct_;                  ///< rows are read from the file as they are
-  std::int64_t row_bytes_;       ///< in memory
+  bool is_contiguous_, converts_ = false;
+  std::int64_t row_elements_ = 1, stored_row_bytes_ = 1;
   std::int64_t block_rows_ = 1;  ///< rows per block of the cache
 };
 

@@ -284,6 +284,7 @@ double Hdf5Index::attribute_double(const std::string& object, const std::string&
   const std::string location = location_of(object, name);
   validate(value.has_value(), "{}: is missing (a number)", location);
   if (const auto* real = std::get_if<double>(&*value)) return *real;
+  if (const auto* large = std::get_if<std::uint64_t>(&*value)) return static_cast<double>(*large);
   const auto* signed_value = std::get_if<std::int64_t>(&*value);
   validate(signed_value != nullptr, "{}: must be a number", location);
   return static_cast<double>(*signed_value);

@@ -17,6 +17,8 @@ namespace trireme::io::detail {
 // Names of more objects, deeper groups and longer chunk tables are not reported.
 inline constexpr std::size_t max_objects = 1'000'000, max_depth = 17;
 inline constexpr std::uint64_t max_chunks = 2'000'000;
+// Of all datasets of a file: their places must fit in the report.
+inline constexpr std::uint64_t max_listed_chunks = 3'000'000;
 // A report beyond this size is refused.
 inline constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 
@@ -47,8 +49,10 @@ struct ReportedDataset {
   std::vector<std::uint64_t> chunk;
   bool partial_chunks_unfiltered = false;
   std::vector<ReportedFilter> filters;
-  std::vector<Hdf5Chunk> chunks;  ///< empty if there are more than max_chunks
-  std::string values;             ///< compact
+  /// Up to the first one that was never written; empty if there are more than max_chunks, or more
+  /// than max_listed_chunks in the file.
+  std::vector<Hdf5Chunk> chunks;
+  std::string values;  ///< compact
   std::optional<std::vector<std::string>> strings;
   std::string strings_problem;
 };

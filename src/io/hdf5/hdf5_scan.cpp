@@ -242,15 +242,20 @@ std::int64_t place_of_data(haddr_t address, hsize_t user_block) {
              : -1;
 }
 
-/// Reports the places of all chunks, if there are not too many.
-void report_chunks(hid_t dataset, hsize_t user_block, ReportedDataset& reported) {
+/// Reports the places of all chunks, if there are not too many. `budget`: chunks that may still be
+/// listed.
+void report_chunks(hid_t dataset, hsize_t user_block, std::uint64_t& budget,
+                   ReportedDataset& reported) {
   const std::optional<std::uint64_t> count = count_chunks(reported.shape, reported.chunk);
-  if (!count || *count > max_chunks) return;
+  if (!count || *count > std::min(max_chunks, budget)) return;
   std::vector<hsize_t> first(reported.shape.size(), 0);
   for (std::uint64_t i = 0; i < *count; ++i) {
     Hdf5Chunk& chunk = reported.chunks.emplace_back(find_chunk(dataset, first.data()));
     if (chunk.offset >= 0)
       chunk.offset = place_of_data(static_cast<haddr_t>(chunk.offset), user_block);
+    --budget;
+    // Such a dataset cannot be read.
+    if (chunk.offset < 0) return;
     // Go on to the next chunk in row-major order.
     for (std::size_t d = first.size(); d-- > 0;) {
       first[d] += reported.chunk[d];
@@ -261,7 +266,7 @@ void report_chunks(hid_t dataset, hsize_t user_block, ReportedDataset& reported)
 }
 
 void report_storage(hid_t dataset, hid_t layout, hid_t type, hsize_t user_block,
-                    ReportedDataset& reported) {
+                    std::uint64_t& budget, ReportedDataset& reported) {
   switch (H5Pget_layout(layout)) {
     case H5D_CONTIGUOUS: {
       const haddr_t address = H5Dget_offset(dataset);
@@ -280,7 +285,7 @@ void report_storage(hid_t dataset, hid_t layout, hid_t type, hsize_t user_block,
       hdf5_try<InputError>(H5Pget_chunk_opts(layout, &options), "options of its chunks");
       reported.partial_chunks_unfiltered = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
       report_filters(layout, reported);
-      return report_chunks(dataset, user_block, reported);
+      return report_chunks(dataset, user_block, budget, reported);
     }
     case H5D_COMPACT: {
       reported.layout = ReportedDataset::Layout::compact;
@@ -300,7 +305,7 @@ void report_storage(hid_t dataset, hid_t layout, hid_t type, hsize_t user_block,
   }
 }
 
-ReportedDataset report_dataset(hid_t dataset, hsize_t user_block) {
+ReportedDataset report_dataset(hid_t dataset, hsize_t user_block, std::uint64_t& budget) {
   static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
   ReportedDataset reported;
   // Before anything else: H5Dget_space() of a virtual dataset opens the files of its sources.
@@ -324,7 +329,7 @@ ReportedDataset report_dataset(hid_t dataset, hsize_t user_block) {
   }
   report_type(type.id(), reported);
   if (reported.kind == StoredDataset::Kind::integer || reported.kind == StoredDataset::Kind::real)
-    report_storage(dataset, layout.id(), type.id(), user_block, reported);
+    report_storage(dataset, layout.id(), type.id(), user_block, budget, reported);
   // Strings have no values that are read from the file directly, only a list that is read here.
   if (reported.kind == StoredDataset::Kind::text && reported.shape.size() <= 1) {
     reported.strings_problem = problem_of(
@@ -364,7 +369,8 @@ class Walk {
                       : kind == H5I_DATASET ? ReportedObject::Kind::dataset
                                             : ReportedObject::Kind::other;
       report_attributes(object.id(), reported);
-      if (kind == H5I_DATASET) reported.dataset = report_dataset(object.id(), user_block_);
+      if (kind == H5I_DATASET)
+        reported.dataset = report_dataset(object.id(), user_block_, chunk_budget_);
       if (kind != H5I_GROUP) return;
       validate(depth < max_depth, "groups are nested deeper than {} levels", max_depth - 1);
       names = names_in(object.id());
@@ -416,6 +422,7 @@ class Walk {
 
   hid_t file_;
   hsize_t user_block_ = 0;
+  std::uint64_t chunk_budget_ = max_listed_chunks;
   const std::function<void(const std::string&)>& take_;
   std::vector<std::pair<std::string, std::size_t>> pending_;  ///< paths and their depths
   std::size_t num_links_ = 0;

@@ -478,6 +478,11 @@ void read_values(const File& file, const StoredDataset& dataset, Hdf5Number memo
               memory, out);
 }
 
+void convert_values(const StoredDataset& dataset, const std::byte* stored, bool swapped,
+                    std::int64_t count, Hdf5Number memory, std::byte* out) {
+  conversion_of(dataset, memory)(stored, swapped, count, out);
+}
+
 Hdf5Reader::Hdf5Reader(Hdf5Index index)
     : Hdf5Reader(std::make_shared<const Hdf5Index>(std::move(index))) {}
 

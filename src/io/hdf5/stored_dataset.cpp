@@ -98,6 +98,16 @@ void check_chunks(const ReportedDataset& reported, std::int64_t file_bytes,
            "{}: is stored in {} chunks; up to {} can be read; `h5repack -l CONTI OLD.h5 NEW.h5` "
            "writes a file without chunks",
            location, *count, detail::max_chunks);
+  const bool is_written = reported.chunks.empty() || reported.chunks.back().offset >= 0;
+  validate(is_written,
+           "{}: chunk {} of {} was never written or cannot be found: the file is not complete; if "
+           "it is, `h5repack -l CONTI OLD.h5 NEW.h5` writes all values",
+           location, reported.chunks.size(), *count);
+  validate(
+      reported.chunks.size() == *count || !reported.chunks.empty(),
+      "{}: is in {} chunks, and the datasets of the file together in more than the {} that can "
+      "be read; `h5repack -l CONTI OLD.h5 NEW.h5` writes a file without chunks",
+      location, *count, detail::max_listed_chunks);
   validate(reported.chunks.size() == *count, "{}: has {} chunks, but {} are listed", location,
            *count, reported.chunks.size());
   validate(!reported.partial_chunks_unfiltered,
@@ -118,11 +128,6 @@ void check_chunks(const ReportedDataset& reported, std::int64_t file_bytes,
                                   Hdf5Filter::deflate) != dataset.filters.end();
   std::int64_t stored_bytes = 0;
   for (const Hdf5Chunk& chunk : reported.chunks) {
-    validate(
-        chunk.offset >= 0,
-        "{}: chunk {} of {} was never written or cannot be found: the file is not complete; if "
-        "it is, `h5repack -l CONTI OLD.h5 NEW.h5` writes all values",
-        location, &chunk - reported.chunks.data() + 1, *count);
     check_range(chunk.offset, chunk.bytes, file_bytes, location);
     // Deflate makes a chunk at most 1032 times smaller, and hardly larger.
     const bool plausible = deflates ? chunk_bytes <= 1032 * std::int64_t{chunk.bytes} + 64 &&

@@ -67,7 +67,7 @@ auto name_in_errors(const std::string& path, Body&& body) {
 TrainedImages images_of(const checkpoint::Contents& contents, const deck::Deck& deck,
                         const model::ShapeInFile& shape_of, const std::string& path) {
   if (const auto trained = trained_images_of(contents.info, path)) return *trained;
-  if (std::filesystem::is_directory(deck.data.train)) {
+  if (deck.data.hdf5.is_used() || std::filesystem::is_directory(deck.data.train)) {
     const data::Dataset set(deck.data.train, training_form(deck));
     const data::DatasetInfo& info = set.info();
     return {{info.height, info.width, info.channels}, 8 * size_of(info.pixel_type)};

@@ -408,6 +408,16 @@ void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
   }
 }
 
+void validate_same_target(const deck::Deck& stored, const deck::Deck& deck,
+                          const std::string& path) {
+  for (const deck::Difference& difference : deck::differences(stored, deck))
+    validate(!difference.key.starts_with("target."),
+             "{}: its model was trained with {}: {}, but the deck has {}; use the deck it was "
+             "trained with",
+             path, difference.key, difference.before.empty() ? "none" : difference.before,
+             difference.after.empty() ? "none" : difference.after);
+}
+
 void load_weights(Replica& replica, const checkpoint::Contents& contents, const std::string& path,
                   checkpoint::Weights weights) {
   std::vector<checkpoint::TensorSlice> pieces = slices_of(replica, Rows::owned, false);

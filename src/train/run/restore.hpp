@@ -50,6 +50,10 @@ std::optional<deck::Deck> stored_deck(const checkpoint::Contents& contents, cons
 /// Throws InputError if the checkpoint's deck describes another model than this one: it differs in
 /// a key of [model] that decides what given weights compute. `path` is that of the checkpoint.
 void validate_same_model(const deck::Deck& stored, const deck::Deck& deck, const std::string& path);
+/// Throws InputError if the checkpoint's deck has another table [target]: then its outputs mean
+/// something else.
+void validate_same_target(const deck::Deck& stored, const deck::Deck& deck,
+                          const std::string& path);
 
 /// Loads weights and running statistics of a checkpoint into a replica that keeps no average of its
 /// own (evaluate, generate). Collective. Throws InputError if tensors are missing or belong to

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/scores/value_scores.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -35,6 +36,8 @@ void ValueSums::add(const EvaluatedRows& rows) {
     const double before = target - sum.mean;
     sum.mean += before / sum.count;
     sum.squared_deviations += before * (target - sum.mean);
+    sum.least = std::min(sum.least, target);
+    sum.greatest = std::max(sum.greatest, target);
   }
 }
 
@@ -53,22 +56,32 @@ ValueScores ValueSums::gather(const comm::Communicator& world) const {
     deviations.push_back(sums_[i].squared_deviations + sums_[i].count * shift * shift);
   }
   world.all_reduce(deviations, comm::Reduction::sum);
-  // 3. Scores.
+  // 3. Equal targets have no deviations but those of rounding.
+  std::vector<double> least, greatest;
+  for (const Sum& sum : sums_) {
+    least.push_back(sum.least);
+    greatest.push_back(sum.greatest);
+  }
+  world.all_reduce(least, comm::Reduction::min);
+  world.all_reduce(greatest, comm::Reduction::max);
+  // 4. Scores.
   ValueScores scores;
-  double count = 0, squared = 0, absolute = 0, r2 = 0;
+  double count = 0, squared = 0, absolute = 0, r2 = 0, num_r2 = 0;
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     const double n = std::max(sums[fields * i], 1.0), squared_here = sums[fields * i + 1],
                  absolute_here = sums[fields * i + 2];
     scores.each.push_back({std::sqrt(squared_here / n), absolute_here / n,
-                           deviations[i] > 0 ? 1 - squared_here / deviations[i]
-                                             : std::numeric_limits<double>::quiet_NaN()});
+                           least[i] < greatest[i] ? 1 - squared_here / deviations[i]
+                                                  : std::numeric_limits<double>::quiet_NaN()});
     count += n;
     squared += squared_here;
     absolute += absolute_here;
+    if (!std::isfinite(scores.each.back().r2)) continue;
     r2 += scores.each.back().r2;
+    ++num_r2;
   }
   scores.all = {std::sqrt(squared / count), absolute / count,
-                r2 / static_cast<double>(sums_.size())};
+                num_r2 > 0 ? r2 / num_r2 : std::numeric_limits<double>::quiet_NaN()};
   return scores;
 }
 

@@ -205,8 +205,10 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
   engine.connect(mesh.world, engine_connections(replica->options(), mesh));
   // 3. Load the weights and evaluate.
   const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
-  if (const std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log))
+  if (const std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log)) {
     validate_same_model(*stored, deck, request.checkpoint);
+    validate_same_target(*stored, deck, request.checkpoint);
+  }
   const std::vector<data::LabelMeaning> sides{
       meaning_of(contents.info, request.checkpoint),
       data::meaning_of(sets.train.info(), "data.train", deck.data.train),

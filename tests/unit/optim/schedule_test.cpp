@@ -254,6 +254,9 @@ TEST(Schedule, PlateauMatchesReduceLROnPlateau) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   expect({0.1, 0.2, 0.2001, 0.2001, 0.2, 0.3, 0.1, nan, 0.3, 0.31, 0.3, 0.3, 0.3},
          {0.4, 0.4, 0.4, 0.04, 0.04, 0.04, 0.04, 0.004, 0.004, 0.004, 0.004, 0.0004, 0.0004});
+  // Unlike PyTorch: no value below a negative best is an improvement.
+  options.plateau.metric = "r2";
+  expect({-2, -2.01, -2.015, -1, -1.005, -0.995, 0.5}, {0.4, 0.4, 0.04, 0.04, 0.04, 0.004, 0.004});
 }
 
 TEST(Schedule, EvaluationsWithoutImprovementReduceTheRateRegularly) {

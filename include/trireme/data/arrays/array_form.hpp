@@ -15,7 +15,7 @@ struct ArrayForm {
     files  ///< a whole file
   };
   std::vector<std::string> input;   ///< paths of datasets, stacked as channels; empty: no table
-  std::vector<std::string> target;  ///< path of the dataset of classes
+  std::vector<std::string> target;  ///< path of the dataset of classes, or paths of values
   /// The dimensions of one sample of an input, each of the letters h, w and c at most once. Those
   /// that are missing have the extent 1.
   std::string layout;

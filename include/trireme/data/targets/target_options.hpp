@@ -23,4 +23,8 @@ struct TargetOptions {
   double std_of(std::size_t i) const { return std.empty() ? 1 : std[std.size() == 1 ? 0 : i]; }
 };
 
+/// Throws InputError if `normalize` has neither one number for all nor one for each of the values
+/// in the target of a sample.
+void check_value_count(const TargetOptions& target, std::int64_t values);
+
 }  // namespace trireme::data

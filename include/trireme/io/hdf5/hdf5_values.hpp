@@ -30,6 +30,11 @@ void read_values(const File& file, const StoredDataset& dataset,
 /// Reads the whole dataset.
 void read_values(const File& file, const StoredDataset& dataset, Hdf5Number memory, void* out);
 
+/// Converts elements that were read as they are in the file. `dataset`: their type. `swapped`: they
+/// have the other byte order than this machine.
+void convert_values(const StoredDataset& dataset, const std::byte* stored, bool swapped,
+                    std::int64_t count, Hdf5Number memory, std::byte* out);
+
 /// An indexed file that is open for reading its values.
 class Hdf5Reader {
  public:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ std::string describe(const ValueScore& score);
 
 /// Scores of the values of a dataset.
 struct ValueScores {
-  ValueScore all;  ///< rmse and mae over all values; the mean of r2 over them
+  /// rmse and mae over all values; the mean of r2 over those that have it, else NaN
+  ValueScore all;
   std::vector<ValueScore> each;
 };
 
@@ -44,6 +46,8 @@ class ValueSums {
   /// Of one value. The deviations are from the mean of this rank's targets (Welford 1962).
   struct Sum {
     double count = 0, squared_errors = 0, errors = 0, mean = 0, squared_deviations = 0;
+    double least = std::numeric_limits<double>::infinity(),
+           greatest = -std::numeric_limits<double>::infinity();
   };
   std::vector<double> mean_, std_;
   std::vector<Sum> sums_;
