@@ -319,7 +319,12 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
              "shard (trireme shard --help), or check the deck without data (trireme check "
              "--assume){}",
              key, folder, data::no_folder_hint(folder));
-    index = data::index_dataset(folder, form, with_checksums);
+    try {
+      index = data::index_dataset(folder, form, with_checksums);
+    } catch (const InputError& error) {
+      if (!form.arrays.is_used() || std::string_view(error.what()).starts_with("target.")) throw;
+      throw InputError(fmt::format("{} = \"{}\": {}", key, folder, error.what()));
+    }
     if (world.size() > 1) bytes = data::to_bytes(index);
   });
   if (world.size() > 1) bytes = world.broadcast(bytes, 0);

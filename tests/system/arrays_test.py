@@ -172,6 +172,23 @@ class Arrays(harness.Case):
         self.write("other/a.h5", **parts, y=LABELS)
         self.assertEqual(self.weights("other", self.table(("p", "q"), layout="chw")), expected)
 
+    def test_numbers_are_vectors_of_one(self):
+        images = self.x[:, :1, :1]
+        self.shard(np.concatenate([images, images**2], 3))
+        model = ("--set", "model.kind=mlp", "--set", "model.widths=[8]")
+        drop = [
+            w for key in ("depth", "width", "norm", "stem") for w in ("--unset", "model." + key)
+        ]
+        expected = self.weights("shard", "", *model, *drop)
+        self.write(
+            "other/a.h5",
+            mass=images[:, 0, 0, 0].astype("f8"),
+            energy=(images[:, 0, 0, 0] ** 2, {"chunks": (7,), "compression": "gzip"}),
+            y=LABELS,
+        )
+        table = self.table(("mass", "energy"), layout="c")
+        self.assertEqual(self.weights("other", table, *model, *drop), expected)
+
     def test_a_file_can_be_a_sample(self):
         self.shard(self.x)
         expected = self.weights("shard")
@@ -205,6 +222,10 @@ class Arrays(harness.Case):
             with self.subTest(name):
                 table = self.table(name, "regime")
                 self.assertEqual(self.weights("nc", table), expected)
+        self.write_deck(DECK % self.table("half", "regime"))
+        result = self.train("--set", "data.train=nc", "--set", "data.validation=nc", expect=2)
+        self.assertIn("/half: sample ", result.text)
+        self.assertIn("has a value that is missing", result.text)
         text = harness.run("inspect", self.path("nc/a.nc")).stdout
         self.assertIn("int16 [20, 8, 8], chunked [1, 8, 8], compressed, ", text)
         self.assertIn("value = stored * 0.25 + 16, missing: -32767", text)

@@ -27,6 +27,8 @@ def write_netcdf4(folder, x, labels):
             packed.units, packed.valid_range = "K", np.array([-3000, 3000], "i2")
             plain[:] = packed[:] = x[rows]
             file.createVariable("regime", "i1", ("time",))[:] = labels[rows]
+            # The rest of it keeps the default fill value.
+            file.createVariable("half", "f4", dimensions)[:, :4] = x[rows][:, :4]
 
 
 def write_xarray(folder, x, labels):

@@ -22,6 +22,7 @@
 #include "class_report.hpp"
 #include "confusion_file.hpp"
 #include "predictions_file.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/model/family.hpp"
 #include "trireme/train/run/run.hpp"
@@ -61,11 +62,19 @@ std::int64_t samples_of(const train::Metrics& metrics) {
                         : metrics.num_labels;
 }
 
-/// Returns a line for each value, if there are several.
-std::string value_table(const train::ValueScores& scores) {
+/// Returns a line for each value, if there are several. `datasets`: their names, if there is one
+/// for each value.
+std::string value_table(const train::ValueScores& scores,
+                        const std::vector<std::string>& datasets) {
+  constexpr std::size_t max_lines = 100;
+  const std::size_t values = scores.each.size();
+  if (values > max_lines) return fmt::format("{} values: --json lists them\n", values);
   std::string text;
-  for (std::size_t i = 0; scores.each.size() > 1 && i < scores.each.size(); ++i)
-    text += fmt::format("value {}: {}\n", i, train::describe(scores.each[i]));
+  for (std::size_t i = 0; values > 1 && i < values; ++i)
+    text +=
+        fmt::format("value {}{}: {}\n", i,
+                    datasets.size() == values ? fmt::format(" ({})", printable(datasets[i])) : "",
+                    train::describe(scores.each[i]));
   return text;
 }
 
@@ -220,7 +229,8 @@ void print_results(const EvaluateOptions& options, const train::CheckpointEvalua
       fmt::print("{}calibration error {:.3f} % ({} bins)\n",
                  class_table(scores->classes, found.classes), 100 * scores->calibration_error,
                  train::calibration_bins);
-    if (found.metrics.values) fmt::print("{}", value_table(*found.metrics.values));
+    if (found.metrics.values)
+      fmt::print("{}", value_table(*found.metrics.values, deck.data.hdf5.target));
     fmt::print("{}: {}\n", options.split, describe(found.metrics, deck::answer_of(deck)));
   }
   std::fflush(stdout);

@@ -9,6 +9,7 @@
 #include "trireme/data/arrays/array_description.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -79,6 +80,15 @@ bool may_be_classes(const ArrayDataset& dataset) {
          dataset.type.find("int") != std::string::npos;
 }
 
+/// Returns whether the name of a dataset is one that classes often have.
+bool has_name_of_classes(const std::string& path) {
+  std::string name = path.substr(path.rfind('/') + 1);
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name == "y" || name.find("label") != std::string::npos ||
+         name.find("class") != std::string::npos || name.find("target") != std::string::npos;
+}
+
 /// Returns the letters of the dimensions of a sample: channels are the fewest.
 std::string guess_layout(const std::vector<std::int64_t>& shape) {
   if (shape.size() == 2) return "c";
@@ -102,8 +112,10 @@ std::optional<ArrayForm> guess_form(const std::vector<ArrayDataset>& datasets) {
   for (const ArrayDataset& one : datasets) {
     if (one.shape == input->shape && one.type == input->type && is_usable(one))
       form.input.push_back(one.path);
-    if (form.target.empty() && may_be_classes(one) && one.shape[0] == input->shape[0])
-      form.target.push_back(one.path);
+    const bool is_target = may_be_classes(one) && one.shape[0] == input->shape[0];
+    if (is_target && (form.target.empty() ||
+                      (has_name_of_classes(one.path) && !has_name_of_classes(form.target.front()))))
+      form.target = {one.path};
   }
   form.layout = guess_layout(input->shape);
   return form;
@@ -142,7 +154,11 @@ std::string to_text(const std::string& path, const ArrayFileDescription& descrip
       text += fmt::format(", missing: {}", fmt::join(dataset.missing, ", "));
     text += "\n";
   }
-  if (!description.form) return text;
+  if (!description.form)
+    return text +
+           "no table is proposed: no dataset has one whole number for each sample of a larger one; "
+           "name input, target and layout yourself (target.kind = \"values\" for numbers as "
+           "targets)\n";
   const ArrayForm& form = *description.form;
   return text + fmt::format(
                     "a table for the deck that would fit:\n\n"

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <string_view>
 
 #include <glob.h>
+#include <unistd.h>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/path_check.hpp"
@@ -17,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 4> endings{".h5", ".hdf5", ".nc", ".nc4"};
+constexpr std::array<std::string_view, 5> endings{".h5", ".hdf5", ".he5", ".nc", ".nc4"};
 
 bool is_array_file_name(const fs::path& path) {
   const std::string ending = path.extension().string();
@@ -33,23 +36,37 @@ std::vector<std::string> files_of_folder(const std::string& folder) {
     if (is_array_file_name(entry->path()) && !entry->is_directory(ignored))
       paths.push_back(entry->path().string());
   validate_path(error.value(), "{}: cannot be listed: {}", folder, error.message());
-  validate(!paths.empty(), "{}: contains no *.h5, *.hdf5, *.nc or *.nc4 file{}", folder,
+  validate(!paths.empty(), "{}: contains no *.h5, *.hdf5, *.he5, *.nc or *.nc4 file{}", folder,
            io::form_hint(io::recognize_form(folder)));
   return paths;
 }
 
-std::vector<std::string> files_of_pattern(const std::string& pattern) {
+/// Returns the paths that a pattern matches.
+std::vector<std::string> matches_of(const std::string& pattern) {
   struct Matches {
     glob_t found{};
     ~Matches() { globfree(&found); }
   } matches;
-  const int result = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches.found);
-  validate(result == 0 || result == GLOB_NOMATCH, "{}: its folders cannot be listed", pattern);
-  std::vector<std::string> paths;
-  std::error_code ignored;
-  for (std::size_t i = 0; i < matches.found.gl_pathc; ++i)
-    if (!fs::is_directory(matches.found.gl_pathv[i], ignored))
-      paths.emplace_back(matches.found.gl_pathv[i]);
+  const int result = glob(pattern.c_str(), GLOB_NOSORT | GLOB_ERR, nullptr, &matches.found);
+  validate(result == 0 || result == GLOB_NOMATCH, "{}: a folder of it cannot be listed", pattern);
+  return {matches.found.gl_pathv, matches.found.gl_pathv + matches.found.gl_pathc};
+}
+
+std::vector<std::string> files_of_pattern(const std::string& pattern) {
+  // A folder that this user may not enter would be passed over, and its samples be missing.
+  for (std::size_t slash = pattern.find('/', 1); slash != std::string::npos;
+       slash = pattern.find('/', slash + 1))
+    for (const std::string& folder : matches_of(pattern.substr(0, slash))) {
+      std::error_code ignored;
+      validate(!fs::is_directory(folder, ignored) || access(folder.c_str(), X_OK) == 0,
+               "{}: matches the folder {}, which cannot be entered: {}", pattern, folder,
+               std::strerror(errno));
+    }
+  std::vector<std::string> paths = matches_of(pattern);
+  std::erase_if(paths, [](const std::string& path) {
+    std::error_code ignored;
+    return fs::is_directory(path, ignored);
+  });
   validate(!paths.empty(), "{}: no file matches this pattern", pattern);
   return paths;
 }

@@ -6,8 +6,8 @@
 
 namespace trireme::data {
 
-/// Returns the HDF5 and netCDF-4 files that a folder holds (*.h5, *.hdf5, *.nc, *.nc4), that a
-/// pattern with *, ? and [...] matches, or the one file, in the order of their names. Throws
+/// Returns the HDF5 and netCDF-4 files that a folder holds (*.h5, *.hdf5, *.he5, *.nc, *.nc4), that
+/// a pattern with *, ? and [...] matches, or the one file, in the order of their names. Throws
 /// InputError if there are none.
 std::vector<std::string> array_paths(const std::string& place);
 

@@ -97,9 +97,14 @@ std::int64_t elements_of_row(const io::StoredDataset& rows, std::int64_t most) {
 
 ArrayVariable variable_of(const io::Hdf5Index& file, const std::string& path,
                           const ArrayForm& form) {
-  const io::StoredDataset& stored = dataset_of(file, "input", path);
+  io::StoredDataset stored = dataset_of(file, "input", path);
   const bool has_rows = form.samples == ArrayForm::Samples::rows;
   const std::size_t dimensions = form.layout.size() + (has_rows ? 1 : 0);
+  // A number for each sample is a vector of one.
+  if (form.layout == "c" && stored.shape.size() + 1 == dimensions) {
+    stored.shape.push_back(1);
+    if (!stored.chunk.empty()) stored.chunk.push_back(1);
+  }
   std::vector<std::string> names;
   if (has_rows) names.emplace_back("samples");
   for (const char letter : form.layout) names.emplace_back(1, letter);
@@ -156,9 +161,11 @@ std::vector<std::int32_t> read_classes(const io::Hdf5Reader& reader, const Array
           "{}: sample {} has no class (the value {} stands for a missing one); leave such "
           "samples out",
           stored.location, sample, value);
-      validate(value >= 0 && value <= max_label && value == std::floor(value),
-               "{}: {} of sample {} is not a class; classes are whole numbers from 0 to {}",
-               stored.location, value, sample, max_label);
+      validate(
+          value >= 0 && value <= max_label && value == std::floor(value),
+          "{}: {} of sample {} is not a class; classes are whole numbers from 0 to {} (numbers "
+          "as targets need target.kind = \"values\")",
+          stored.location, value, sample, max_label);
       labels.push_back(static_cast<std::int32_t>(value));
     }
   }
@@ -199,6 +206,25 @@ DType type_of(const ArrayVariable& input) {
 
 }  // namespace
 
+namespace {
+
+/// Returns the value that netCDF puts where nothing was written, for types with such a default and
+/// no attribute (the NetCDF Users Guide, "Fill Values"). Types of 8 bits have none there. uint16
+/// has none here: its largest value may be one of an image.
+std::optional<double> default_fill(const io::Hdf5Index& file, const io::StoredDataset& rows) {
+  if (!file.has_attribute("/", "_NCProperties")) return std::nullopt;
+  if (rows.kind == io::StoredDataset::Kind::real)
+    return static_cast<double>(9.9692099683868690e+36F);
+  switch (rows.is_signed ? rows.element_bytes : 0) {
+    case 2: return -32767;
+    case 4: return -2147483647;
+    case 8: return -9223372036854775806.0;
+    default: return std::nullopt;
+  }
+}
+
+}  // namespace
+
 ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path,
                               io::StoredDataset dataset) {
   ArrayVariable variable{.rows = std::move(dataset)};
@@ -218,6 +244,8 @@ ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path
   // NaN is no value in any case. The attribute may have another type than the dataset.
   const bool is_float32 =
       variable.rows.kind == io::StoredDataset::Kind::real && variable.rows.element_bytes == 4;
+  if (!file.has_attribute(path, "_FillValue"))
+    if (const auto fill = default_fill(file, variable.rows)) variable.missing.push_back(*fill);
   for (const char* name : {"_FillValue", "missing_value"})
     if (const auto value = number_attribute(file, path, name); value && !std::isnan(*value))
       variable.missing.push_back(is_float32 ? static_cast<double>(static_cast<float>(*value))

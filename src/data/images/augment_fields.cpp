@@ -162,7 +162,7 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
                                 : fmt::format("{{ mean = {}, std = {} }}", toml_float_list(mean),
                                               toml_float_list(deviation));
           },
-          "table", "{ mean = [..], std = [..] }; std more than 0"};
+          "table", "{ mean = [..], std = [..] }; std from 1e-30 to 1e30"};
 }
 
 Field random_crop(std::int64_t& padding) {

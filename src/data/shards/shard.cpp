@@ -174,7 +174,9 @@ bool is_shard_name(const std::filesystem::path& path) {
 std::string no_folder_hint(const std::string& path) {
   std::error_code error;
   if (is_shard_name(path) && std::filesystem::is_regular_file(path, error))
-    return ": it is a file; name the folder that holds it";
+    return ": it is a file; name the folder that holds it, or describe it in [data.hdf5] if "
+           "another "
+           "program wrote it";
   return io::form_hint(io::recognize_form(path));
 }
 

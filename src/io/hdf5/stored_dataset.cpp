@@ -55,12 +55,15 @@ void check_range(std::int64_t offset, std::int64_t bytes, std::int64_t file_byte
 Hdf5Filter filter_of(const detail::ReportedFilter& filter, std::int64_t element_bytes,
                      const std::string& location) {
   // The numbers are those of HDF5's registry of filters.
-  constexpr std::int32_t deflate = 1, shuffle = 2;
+  constexpr std::int32_t deflate = 1, shuffle = 2, first_of_others = 256;
   if (filter.id == deflate) return Hdf5Filter::deflate;
-  validate(filter.id == shuffle,
-           "{}: uses the filter {} ({}); deflate and shuffle can be read; `h5repack -f NONE OLD.h5 "
-           "NEW.h5` writes a file without filters",
-           location, filter.id, filter.name.empty() ? "no name" : printable(filter.name));
+  // h5repack leaves out datasets of filters that it lacks.
+  validate(filter.id == shuffle, "{}: uses the filter {} ({}); deflate and shuffle can be read; {}",
+           location, filter.id, filter.name.empty() ? "no name" : printable(filter.name),
+           filter.id < first_of_others
+               ? "`h5repack -f NONE OLD.h5 NEW.h5` writes a file without filters"
+               : "write the dataset again with compression=\"gzip\" or without, by a program that "
+                 "has the filter, as h5py with hdf5plugin");
   validate(filter.parameter == static_cast<std::uint64_t>(element_bytes),
            "{}: shuffles elements of {} bytes, but they have {}: the file is damaged", location,
            filter.parameter, element_bytes);

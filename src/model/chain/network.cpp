@@ -471,9 +471,10 @@ std::vector<Builder::Group> groups_of(const std::vector<Entry>& list, const Shap
            "model.blocks: the last block must give one number for each class, but it is {}; end "
            "with pool = \"global\" or flatten, and linear",
            builder.before());
-  validate(classes == 0 || output[0] == classes,
-           "model.blocks: the last block is {}, but the data has {} classes; let it give [{}]",
-           builder.before(), classes, classes);
+  validate(
+      classes == 0 || output[0] == classes,
+      "model.blocks: the last block is {}, but the data has {} classes or values; let it give [{}]",
+      builder.before(), classes, classes);
   return groups;
 }
 

@@ -10,7 +10,7 @@
 namespace trireme::train {
 
 std::string describe(const ValueScore& score) {
-  return fmt::format("RMSE {:.6g}, MAE {:.6g}, R2 {:.4f}", score.rmse, score.mae, score.r2);
+  return fmt::format("RMSE {:.6g}, MAE {:.6g}, R2 {:.4g}", score.rmse, score.mae, score.r2);
 }
 
 ValueSums::ValueSums(std::int64_t values, const data::TargetOptions& target)
