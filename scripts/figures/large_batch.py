@@ -45,8 +45,9 @@ class Axes:
         across = LEFT + 14 + (WIDTH - 28) * share
         return across, TOP + HEIGHT * (self.high - percent) / (self.high - self.low)
 
-    def series(self, points, color, dashed=False, shift=0.0, marks=True):
-        """Draws a line through (x, accuracies) with the spread; 0 to 1 are the accuracies."""
+    def series(self, points, color, dashed=False, shift=0.0, marks=True, letter=""):
+        """Draws a line through (x, accuracies) with the spread; 0 to 1 are the accuracies. `letter`
+        stands beside the last point."""
         path = []
         for x, values in points:
             mean = 100 * sum(values) / len(values)
@@ -62,6 +63,7 @@ class Axes:
                 self.drawing.text(across - 9, y + 8, f"{mean:.1f} \u2193", 12, "soft", "end")
         if len(path) > 1:
             self.drawing.line(path, color, 2, dashed=dashed)
+        self.drawing.text(path[-1][0] + 6, path[-1][1] - 5, letter, 12, bold=True)
 
 
 def draw(title, series, xs, lowest):
@@ -73,7 +75,8 @@ def draw(title, series, xs, lowest):
     axes = Axes(drawing, xs, low, math.ceil(max(values) + 0.2), "epochs")
     for place, line in enumerate(series):
         shift = 3 * (place - len(series) / 2) if line.get("marks", True) else 0
-        axes.series(line["points"], line["color"], line["dashed"], shift, line.get("marks", True))
+        letter = chr(ord("a") + place) if line.get("marks", True) else ""
+        axes.series(line["points"], line["color"], line["dashed"], shift, bool(letter), letter)
         y = TOP + 8 + 20 * place
         drawing.line(
             [(LEFT + WIDTH + 20, y), (LEFT + WIDTH + 42, y)],
@@ -81,7 +84,9 @@ def draw(title, series, xs, lowest):
             2,
             dashed=line["dashed"],
         )
-        drawing.text(LEFT + WIDTH + 50, y + 4, line["name"], 13)
+        drawing.text(
+            LEFT + WIDTH + 50, y + 4, f"{letter}  {line['name']}" if letter else line["name"], 13
+        )
     return str(drawing)
 
 

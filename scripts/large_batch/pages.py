@@ -84,7 +84,35 @@ def conditions(study, rows, results):
     return "".join("| " + " | ".join(line) + " |\n" for line in lines).replace("| --- ", "|---", 1)
 
 
-BLOCKS = {"table": table, "conditions": conditions}
+def steps_for(accuracy, known):
+    """Returns the steps for an accuracy between two of `known`, (steps, accuracy) by steps, linear
+    in the logarithm of the steps; or None."""
+    for (fewer, low), (more, high) in zip(known, known[1:]):
+        if low <= accuracy <= high:
+            return fewer * (more / fewer) ** ((accuracy - low) / (high - low))
+    return None
+
+
+def muon(study, rows, results):
+    """How many times the steps of Muon LARS needs for the same test accuracy."""
+    mean = {}
+    for row in rows.values():
+        run = row.winner(results) if row.is_complete(results) and len(row.seeds) > 1 else None
+        if run is not None and run.rows == study.constant(study.large):
+            accuracies = row.accuracies(results)
+            steps = results.train[run.key]["steps"]
+            mean.setdefault(run.kind, {})[steps] = sum(accuracies) / len(accuracies)
+    lines = [["steps of Muon", "test, %", "steps of LARS for it", "times as many"]]
+    lines.append(["---:", "---:", "---:", "---:"])
+    for steps, accuracy in sorted(mean.get("muon", {}).items()):
+        needed = steps_for(accuracy, sorted(mean.get("lars", {}).items()))
+        if needed is not None:
+            said = [f"{100 * accuracy:.2f}", f"{needed:.0f}", f"{needed / steps:.2f}"]
+            lines.append([str(steps), *said])
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+BLOCKS = {"table": table, "conditions": conditions, "muon": muon}
 
 
 def update(documents, study, results, write):
