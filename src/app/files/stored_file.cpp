@@ -20,11 +20,14 @@
 namespace trireme::app {
 
 bool is_ours(const io::Hdf5Index& file) {
+  if (!file.has_attribute("/", "format")) return false;
+  // Another program's file may have an attribute of this name, and one of ours a damaged one. Then
+  // the other names decide.
+  if (file.has_attribute("/", "version") && (file.has("model") || file.has("labels"))) return true;
   try {
-    return file.has_attribute("/", "format") &&
-           file.attribute_string("/", "format").starts_with("trireme-");
+    return file.attribute_string("/", "format").starts_with("trireme-");
   } catch (const InputError&) {
-    return false;  // Another program's attribute of this name.
+    return false;
   }
 }
 

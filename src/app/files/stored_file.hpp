@@ -11,7 +11,8 @@ namespace trireme::app {
 /// The kind of an HDF5 file, from its attribute `format`.
 enum class StoredKind { checkpoint, shard };
 
-/// Returns whether an HDF5 file says that it is of this program.
+/// Returns whether an HDF5 file is of this program, from its attributes `format` and `version` and
+/// the names in it; also where `format` is damaged.
 bool is_ours(const io::Hdf5Index& file);
 /// Returns the kind of an HDF5 file. Throws InputError if it is neither kind.
 StoredKind kind_of(const io::Hdf5Index& file);
