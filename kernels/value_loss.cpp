@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Losses of values [rows, columns]: squared, absolute and Huber's. Called by src/ops/value_loss.cpp
-// at the end of the forward pass; the gradient is computed in the same launch.
+// Losses of values [rows, columns]: squared, absolute, Huber's and logistic. Called by
+// src/ops/value_loss.cpp at the end of the forward pass; the gradient is computed in the same
+// launch.
 //
 //   a group per row:   losses in double, number of targets, gradient
 //   then one group:    sums over all rows, in their order
@@ -30,16 +31,23 @@ KOKKOS_INLINE_FUNCTION float value_target(const ValueLoss<T>& args, std::int64_t
 }
 
 template <class T>
-KOKKOS_INLINE_FUNCTION double loss_of_error(const ValueLoss<T>& args, double error) {
-  const double size = fabs(error), delta = static_cast<double>(args.delta);
+KOKKOS_INLINE_FUNCTION double loss_of(const ValueLoss<T>& args, double output, double target) {
+  if (args.form == ValueLossForm::logistic)
+    return (output > 0 ? output : 0) - output * target + log1p(exp(-fabs(output)));
+  const double error = output - target, size = fabs(error), delta = static_cast<double>(args.delta);
   if (args.form == ValueLossForm::squared) return error * error;
   if (args.form == ValueLossForm::absolute) return size;
   return size <= delta ? 0.5 * error * error : delta * (size - 0.5 * delta);
 }
 
 template <class T>
-KOKKOS_INLINE_FUNCTION double slope_of_error(const ValueLoss<T>& args, double error) {
-  const double sign = error > 0 ? 1 : error < 0 ? -1 : 0, delta = static_cast<double>(args.delta);
+KOKKOS_INLINE_FUNCTION double slope_of(const ValueLoss<T>& args, double output, double target) {
+  if (args.form == ValueLossForm::logistic) return 1 / (1 + exp(-output)) - target;
+  const double error = output - target,
+               sign = error > 0   ? 1
+                      : error < 0 ? -1
+                                  : 0,
+               delta = static_cast<double>(args.delta);
   if (args.form == ValueLossForm::squared) return 2 * error;
   // An output that is NaN must not look like a good one.
   if (args.form == ValueLossForm::absolute) return error == error ? sign : error;
@@ -58,13 +66,12 @@ struct ValueRow {
           const std::int64_t place = row * a.columns + column;
           const float target = value_target(a, row, column);
           const bool counts = target == target;
-          const double error =
-              counts ? static_cast<double>(to_float(a.outputs[place])) - target : 0;
-          term[0] = counts ? loss_of_error(a, error) : 0;
+          const double output = static_cast<double>(to_float(a.outputs[place]));
+          term[0] = counts ? loss_of(a, output, target) : 0;
           term[1] = counts;
           if (a.doutputs != nullptr)
             a.doutputs[place] = from_float<T>(
-                counts ? static_cast<float>(a.gradient_scale * slope_of_error(a, error)) : 0.0f);
+                counts ? static_cast<float>(a.gradient_scale * slope_of(a, output, target)) : 0.0f);
         });
     if (!group.is_leader()) return;
     for (int s = 0; s < 2; ++s) a.row_sums[2 * row + s] = sums.value[s];

@@ -3,7 +3,7 @@
 // Declares the keys of the table [checkpoint].
 #include "trireme/checkpoint/keys.hpp"
 
-#include "trireme/base/evaluation_metric.hpp"
+#include "trireme/base/answer.hpp"
 
 namespace trireme::checkpoint {
 

@@ -22,9 +22,13 @@ namespace {
 constexpr std::int64_t max_count = 1'000'000'000'000'000;
 
 constexpr const char* forms =
-    "write images:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,values:N or "
-    "tokens:COUNT,VOCABULARY, as in images:60000,28x28x1,10";
-constexpr std::string_view values_word = "values:";
+    "write images:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,values:N (or "
+    "classes:N) or tokens:COUNT,VOCABULARY, as in images:60000,28x28x1,10";
+
+/// Returns "values:" and the like, in front of the numbers of vectors.
+std::string prefix_of(const Answer& answer) {
+  return answer.is_vector ? fmt::format("{}:", answer.word) : "";
+}
 
 std::vector<std::string_view> split(std::string_view text, char delimiter) {
   std::vector<std::string_view> parts;
@@ -83,10 +87,14 @@ Assumption parse_assumption(const std::string& text) {
     parse_extents(parts[1], assumption);
     validate(!assumption.is_float || assumption.kind == DatasetKind::images,
              "fields have one size; write HxWxC (height, width, channels) as in 64x64x2");
-    if (assumption.is_float && parts[2].starts_with(values_word))
-      assumption.values = number("N", parts[2].substr(values_word.size()), max_target_numbers);
-    else
-      assumption.classes = number("CLASSES", parts[2], static_cast<std::int64_t>(max_classes));
+    for (const Answer& answer : target_answers()) {
+      const std::string prefix = prefix_of(answer);
+      if (!assumption.is_float || prefix.empty() || !parts[2].starts_with(prefix)) continue;
+      assumption.answer = answer.kind;
+      assumption.classes = number("N", parts[2].substr(prefix.size()), max_target_numbers);
+      return assumption;
+    }
+    assumption.classes = number("CLASSES", parts[2], static_cast<std::int64_t>(max_classes));
     return assumption;
   }
   validate(kind == "tokens" && parts.size() == 2, "{}", forms);
@@ -102,10 +110,10 @@ std::string to_string(const Assumption& assumption) {
   const std::string size = assumption.kind == DatasetKind::encoded_images
                                ? "any"
                                : fmt::format("{}x{}", assumption.height, assumption.width);
-  return fmt::format("{}:{},{}x{},{}", assumption.is_float ? "fields" : "images", assumption.count,
-                     size, assumption.channels,
-                     assumption.values > 0 ? fmt::format("{}{}", values_word, assumption.values)
-                                           : std::to_string(assumption.classes));
+  return fmt::format(
+      "{}:{},{}x{},{}", assumption.is_float ? "fields" : "images", assumption.count, size,
+      assumption.channels,
+      fmt::format("{}{}", prefix_of(answer_of(assumption.answer)), assumption.classes));
 }
 
 DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
@@ -117,15 +125,15 @@ DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
   info.height = extents.height;
   info.width = extents.width;
   info.channels = assumption.channels;
-  info.class_count = assumption.classes;
-  info.value_count = assumption.values;
+  const Answer &assumed = answer_of(assumption.answer), &wanted = form.target.answer();
+  (assumed.is_vector ? info.target_size : info.class_count) = assumption.classes;
   if (assumption.is_float) info.pixel_type = DType::float32;
-  if (assumption.values > 0) check_value_count(form.target, assumption.values);
-  validate(
-      assumption.kind == DatasetKind::tokens || form.target.has_values() == (assumption.values > 0),
-      "has {}, but target.kind is \"{}\"; write {}", assumption.values > 0 ? "values" : "classes",
-      form.target.has_values() ? "values" : "class",
-      form.target.has_values() ? "fields:COUNT,HxWxC,values:N" : "CLASSES in their place");
+  validate(assumption.kind == DatasetKind::tokens || &assumed == &wanted,
+           "is data for target.kind = \"{}\", but it is \"{}\"; write {}", assumed.word,
+           wanted.word,
+           wanted.is_vector ? fmt::format("fields:COUNT,HxWxC,{}N", prefix_of(wanted))
+                            : "fields:COUNT,HxWxC,CLASSES");
+  if (assumed.is_vector) check_target_size(form.target, assumption.classes);
   if (assumption.kind != DatasetKind::tokens) return info;
   info.context = context;
   info.vocabulary = assumption.vocabulary;

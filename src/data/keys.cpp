@@ -119,14 +119,16 @@ void visit_keys(Visitor& v, const AppliesTo& images, DataOptions& data) {
 
 void visit_keys(Visitor& v, const AppliesTo& images, TargetOptions& target) {
   v.table("target");
-  v.field(
-      {"kind", "Images: selects what the model answers: a class, or values (a vector of numbers).",
-       images},
-      choice<TargetKind>(target.kind,
-                         {{"class", TargetKind::label}, {"values", TargetKind::values}}));
+  std::vector<std::pair<std::string, AnswerKind>> kinds;
+  for (const Answer& answer : target_answers()) kinds.emplace_back(answer.word, answer.kind);
+  v.field({"kind",
+           "Images: selects what the model answers: a class, classes (several, or none), or values "
+           "(a vector of numbers).",
+           images},
+          choice<AnswerKind>(target.kind, std::move(kinds)));
   v.field({"normalize",
            "values: subtracts mean and divides by std, one number for each value or one for all.",
-           {target.has_values(), "kind = \"values\"", "target.kind"}},
+           {target.answer().has_units, "kind = \"values\"", "target.kind"}},
           normalize(target.mean, target.std));
 }
 

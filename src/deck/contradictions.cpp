@@ -121,50 +121,48 @@ void check_token_units(const Deck& deck, Reader& reader) {
 }
 
 /// Returns what a model answers in words: "language models (model.kind = "gpt")".
-std::string describe_answer(AnswerKind answer) {
-  switch (answer) {
-    case AnswerKind::tokens:
-      return fmt::format("language models (model.{})", model::kinds_with(SampleKind::tokens));
-    case AnswerKind::values: return "target.kind = \"values\"";
-    default: return "target.kind = \"class\"";
-  }
+std::string describe_answer(const Answer& answer) {
+  return answer.kind == AnswerKind::tokens
+             ? fmt::format("language models (model.{})", model::kinds_with(SampleKind::tokens))
+             : fmt::format("target.kind = \"{}\"", answer.word);
 }
 
 /// Requires a metric that is measured for the model.
 void check_metric(const Deck& deck, const char* key, const std::string& word, Reader& reader) {
-  const AnswerKind answer = answer_of(deck);
-  const EvaluationMetric& metric = evaluation_metric(word);
-  if (metric.is_measured_for(answer) || reader.any_wrong({key, "model.kind", "target.kind"}))
-    return;
+  const Answer& answer = answer_of(deck);
+  if (answer.is_measured_by(word) || reader.any_wrong({key, "model.kind", "target.kind"})) return;
   std::vector<std::string> owners;
-  for (const AnswerKind owner : metric.answers) owners.push_back(describe_answer(owner));
+  for (const Answer& owner : answers())
+    if (owner.is_measured_by(word)) owners.push_back(describe_answer(owner));
   reader.add_mistake(key, fmt::format("\"{}\" is measured for {}; use {}", word,
                                       fmt::join(owners, " and "), quoted_metrics(answer)));
 }
 
 /// Requires a loss, and augmentations, that fit the targets; and files that have such targets.
 void check_target(const Deck& deck, Reader& reader) {
-  const bool values = deck.target.has_values();
-  if (deck.loss.kind->takes_values != values && !reader.any_wrong({"loss.kind", "target.kind"})) {
-    std::vector<std::string> fitting;
+  const Answer& answer = answer_of(deck);
+  if (!deck.loss.kind->takes(answer.kind) && !reader.any_wrong({"loss.kind", "target.kind"})) {
+    std::vector<std::string> owners, fitting;
+    for (const Answer& owner : answers())
+      if (deck.loss.kind->takes(owner.kind)) owners.push_back(describe_answer(owner));
     for (const model::LossKind& loss : model::losses())
-      if (loss.takes_values == values) fitting.push_back(fmt::format("\"{}\"", loss.word));
+      if (loss.takes(answer.kind)) fitting.push_back(fmt::format("\"{}\"", loss.word));
     reader.add_mistake("loss.kind",
-                       fmt::format("\"{}\" is a loss of {}, but the targets are {}; use {}",
-                                   deck.loss.kind->word, values ? "classes" : "values",
-                                   values ? "values (target.kind = \"values\")" : "classes",
-                                   join_with_or(fitting)));
+                       fmt::format("\"{}\" is a loss for {}; use {}", deck.loss.kind->word,
+                                   fmt::join(owners, " and "), join_with_or(fitting)));
   }
-  if (!values || reader.any_wrong({"target.kind"})) return;
+  if (!answer.is_vector || reader.any_wrong({"target.kind"})) return;
   if (!deck.data.hdf5.is_used() && !reader.any_wrong({"data.hdf5.input"}))
     reader.add_mistake("target.kind",
-                       "\"values\" are read from HDF5 files of other programs: shards have "
-                       "classes; describe the files in [data.hdf5]");
-  if (deck.data.augment.mixing.cutmix > 0 && !reader.any_wrong({"data.augment.cutmix"}))
+                       fmt::format("\"{}\" are read from HDF5 files of other programs: shards have "
+                                   "one class a sample; describe the files in [data.hdf5]",
+                                   answer.word));
+  if (deck.data.augment.mixing.cutmix > 0 && !answer.allows_cutmix &&
+      !reader.any_wrong({"data.augment.cutmix"}))
     reader.add_mistake("data.augment.cutmix",
-                       fmt::format("{} mixes classes by area, but target.kind = \"values\"; use "
+                       fmt::format("{} mixes classes by area, but target.kind = \"{}\"; use "
                                    "mixup, or remove it",
-                                   deck.data.augment.mixing.cutmix));
+                                   deck.data.augment.mixing.cutmix, answer.word));
 }
 
 /// Requires evaluations with the metric that a plateau follows.

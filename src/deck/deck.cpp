@@ -24,11 +24,10 @@ constexpr std::pair<const char*, const char*> alternatives[] = {
 /// Fills in the defaults that depend on other keys.
 void fill_in_defaults(Deck& deck, const Reader& reader) {
   if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
-  deck.loss.kind = &model::loss_of(deck.loss, deck.target.has_values());
+  deck.loss.kind = &model::loss_of(deck.loss, answer_of(deck).kind);
   if (!reader.is_set("checkpoint.best"))
-    deck.checkpoint.best = deck.data.validation.empty() || deck.evaluate.subset > 0 ? ""
-                           : answer_of(deck) == AnswerKind::classes                 ? "top1"
-                                                                                    : "loss";
+    deck.checkpoint.best =
+        deck.data.validation.empty() || deck.evaluate.subset > 0 ? "" : answer_of(deck).best;
   optim::fill_in_defaults(deck.optimizer, reader);
   optim::ScheduleOptions& schedule = deck.schedule;
   if (schedule.kind == optim::ScheduleKind::one_cycle) {
@@ -73,12 +72,11 @@ std::string with_location(const Deck& deck, const std::string& message) {
   return found == deck.key_locations.end() ? message : found->second + ": " + message;
 }
 
-AnswerKind answer_of(const Deck& deck) {
-  if (takes_tokens(deck.model)) return AnswerKind::tokens;
-  return deck.target.has_values() ? AnswerKind::values : AnswerKind::classes;
+const Answer& answer_of(const Deck& deck) {
+  return takes_tokens(deck.model) ? answer_of(AnswerKind::tokens) : deck.target.answer();
 }
 
-std::string data::DataOptions::* folder_of_split(std::string_view split) {
+std::string data::DataOptions::*folder_of_split(std::string_view split) {
   if (split == "train") return &data::DataOptions::train;
   if (split == "validation") return &data::DataOptions::validation;
   if (split == "test") return &data::DataOptions::test;

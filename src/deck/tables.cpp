@@ -168,7 +168,7 @@ void visit(Visitor& v, Deck& deck) {
                          "model.kind"};
   data::visit_keys(v, images, deck.data);
   data::visit_keys(v, images, deck.target);
-  model::visit_keys(v, deck.target.has_values(), deck.loss);
+  model::visit_keys(v, answer_of(deck).kind, deck.loss);
   visit_batch(v, deck.batch);
   parallel::visit_keys(v, deck.parallel);
   visit_precision(v, deck.precision);

@@ -348,8 +348,10 @@ Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor&
                             const LossSettings& scale, const Tensor& sums) {
   const Tensor logits = forward(pass, x);
   TRIREME_EXPECT(!scale.statistics.defined());
-  const LossKind& kind =
-      scale.kind != nullptr ? *scale.kind : default_loss(labels.dtype == DType::float32);
+  const LossKind& kind = scale.kind != nullptr
+                             ? *scale.kind
+                             : default_loss(labels.dtype == DType::float32 ? AnswerKind::values
+                                                                           : AnswerKind::one_class);
   if (!pass.training()) {
     if (scale.logits.defined()) ops::cast(pass.context(), logits, scale.logits);
     LossSettings plain = scale;

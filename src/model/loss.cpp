@@ -32,34 +32,55 @@ void compute_value_loss(ops::Context& context, const Tensor& outputs, const Tens
 }
 
 using ops::ValueLossForm;
-constexpr LossKind all_losses[] = {
-    {"cross-entropy", false, true, false, compute_cross_entropy},
-    {"mse", true, false, false, compute_value_loss<ValueLossForm::squared>},
-    {"l1", true, false, false, compute_value_loss<ValueLossForm::absolute>},
-    {"huber", true, false, true, compute_value_loss<ValueLossForm::huber>}};
+constexpr LossKind all_losses[] = {{"cross-entropy",
+                                    {AnswerKind::one_class, AnswerKind::tokens},
+                                    true,
+                                    false,
+                                    compute_cross_entropy},
+                                   {"binary-cross-entropy",
+                                    {AnswerKind::classes, AnswerKind::classes},
+                                    false,
+                                    false,
+                                    compute_value_loss<ValueLossForm::logistic>},
+                                   {"mse",
+                                    {AnswerKind::values, AnswerKind::values},
+                                    false,
+                                    false,
+                                    compute_value_loss<ValueLossForm::squared>},
+                                   {"l1",
+                                    {AnswerKind::values, AnswerKind::values},
+                                    false,
+                                    false,
+                                    compute_value_loss<ValueLossForm::absolute>},
+                                   {"huber",
+                                    {AnswerKind::values, AnswerKind::values},
+                                    false,
+                                    true,
+                                    compute_value_loss<ValueLossForm::huber>}};
 
 }  // namespace
 
 std::span<const LossKind> losses() { return all_losses; }
 
-const LossKind& default_loss(bool values) {
+const LossKind& default_loss(AnswerKind answer) {
   return *std::find_if(std::begin(all_losses), std::end(all_losses),
-                       [&](const LossKind& loss) { return loss.takes_values == values; });
+                       [&](const LossKind& loss) { return loss.takes(answer); });
 }
 
-void visit_keys(Visitor& v, bool values, LossOptions& loss) {
+void visit_keys(Visitor& v, AnswerKind answer, LossOptions& loss) {
   v.table("loss");
   std::vector<std::string> words;
   for (const LossKind& kind : losses()) words.emplace_back(kind.word);
   v.field({"kind",
-           "Selects the loss: cross-entropy of classes and tokens; mse, l1 or huber of values."},
+           "Selects the loss: cross-entropy of a class or tokens; binary-cross-entropy of classes; "
+           "mse, l1 or huber of values."},
           choice_of(
               std::move(words),
-              [&loss, values] {
-                return static_cast<std::size_t>(&loss_of(loss, values) - losses().data());
+              [&loss, answer] {
+                return static_cast<std::size_t>(&loss_of(loss, answer) - losses().data());
               },
               [&loss](std::size_t index) { loss.kind = &losses()[index]; }));
-  const LossKind& kind = loss_of(loss, values);
+  const LossKind& kind = loss_of(loss, answer);
   v.field({"label_smoothing",
            "Sets the share of the label's probability that is spread over all classes, from 0 to "
            "below 1.",

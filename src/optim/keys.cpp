@@ -18,7 +18,7 @@
 #include <fmt/format.h>
 
 #include "group_field.hpp"
-#include "trireme/base/evaluation_metric.hpp"
+#include "trireme/base/answer.hpp"
 
 namespace trireme::optim {
 

@@ -9,8 +9,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "trireme/base/answer.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/base/evaluation_metric.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::optim {

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/answer.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::report {
@@ -32,7 +33,13 @@ constexpr std::array train_names{
     "memory_bytes",  "gpu_util",       "memory_device_bytes", "memory_host_bytes",
     "gpu_temp_c",    "gpu_power_w",    "gpu_clock_mhz",       "cpu_util_mean",
     "gpu_util_mean", "gpu_temp_c_max", "gpu_power_w_mean",    "gpu_clock_mhz_min"};
-constexpr std::array evaluation_names{"loss", "top1", "top5", "perplexity", "rmse", "mae", "r2"};
+
+/// Returns the numbers of rows of kind evaluate that have curves.
+std::vector<std::string> evaluation_names() {
+  std::vector<std::string> names = metric_words();
+  names.emplace_back("top5");
+  return names;
+}
 
 constexpr std::size_t max_evaluated_sets = 8, max_marks = 50, max_event_kinds = 64;
 
@@ -90,12 +97,12 @@ HistoryReader::HistoryReader(std::size_t max_buckets)
 
 std::vector<std::string> HistoryReader::keys() {
   std::vector<std::string> keys(train_names.begin(), train_names.end());
-  for (const char* key : {"kind",    "step",        "epoch",      "samples",       "elapsed_s",
-                          "read_s",  "decode_s",    "augment_s",  "transfer_s",    "split",
-                          "weights", "top5",        "perplexity", "rmse",          "mae",
-                          "r2",      "event",       "detail",     "bytes",         "stall_s",
-                          "write_s", "noise_scale", "tensor",     "gradient_norm", "update_ratio"})
+  for (const char* key : {"kind",    "step",        "epoch",     "samples",       "elapsed_s",
+                          "read_s",  "decode_s",    "augment_s", "transfer_s",    "split",
+                          "weights", "event",       "detail",    "bytes",         "stall_s",
+                          "write_s", "noise_scale", "tensor",    "gradient_norm", "update_ratio"})
     keys.emplace_back(key);
+  for (std::string& name : evaluation_names()) keys.push_back(std::move(name));
   return keys;
 }
 
@@ -175,20 +182,18 @@ void HistoryReader::add_evaluation(const monitor::MetricsReader& row) {
   std::string set = text_of(row, "split", 40);
   if (set.empty()) return;
   if (row["weights"] == "ema") set += " (ema)";
+  static const std::vector<std::string> names = evaluation_names();
   auto found = history_.evaluations.find(set);
   if (found == history_.evaluations.end()) {
     if (history_.evaluations.size() == max_evaluated_sets) return;
-    found =
-        history_.evaluations
-            .emplace(set, Track({evaluation_names.begin(), evaluation_names.end()}, max_buckets_))
-            .first;
+    found = history_.evaluations.emplace(set, Track(names, max_buckets_)).first;
   }
-  std::array<double, evaluation_names.size()> values;
+  std::vector<double> values;
   std::map<std::string, double>& latest = history_.latest_evaluations[set];
   latest.clear();
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = value_of(row, evaluation_names[i]);
-    if (std::isfinite(values[i])) latest[evaluation_names[i]] = values[i];
+  for (const std::string& name : names) {
+    values.push_back(value_of(row, name.c_str()));
+    if (std::isfinite(values.back())) latest[name] = values.back();
   }
   found->second.add(place_of(row), values);
 }

@@ -63,6 +63,7 @@ constexpr std::array chart_kinds{
     ChartKind{.title = "Perplexity", .evaluation = perplexity, .may_be_logarithmic = true},
     ChartKind{.title = "RMSE", .evaluation = "rmse", .may_be_logarithmic = true},
     ChartKind{.title = "R2", .evaluation = "r2"},
+    ChartKind{.title = "F1", .unit = "%", .evaluation = "f1", .scale = percents},
     ChartKind{.title = "Learning rate", .train = "rate"},
     ChartKind{.title = "Momentum", .train = "momentum", .only_if_it_varies = true},
     ChartKind{.title = "Gradient norm",

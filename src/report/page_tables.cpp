@@ -11,6 +11,7 @@
 
 #include "html.hpp"
 #include "page_parts.hpp"
+#include "trireme/base/answer.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/monitor/svg.hpp"
 #include "trireme/train/records/run_life.hpp"
@@ -48,31 +49,27 @@ std::string state_of(const RunRecord& run) {
 }
 
 /// Returns "loss 0.31 (best 0.30)", or that the latest value is not finite. `form`: of a value.
-std::string value_and_best(const char* name, const std::map<std::string, double>& latest,
-                           const Track& track, const char* key, bool best_is_high, double scale,
-                           const char* form) {
-  const auto index = index_of(track, key);
+std::string value_and_best(const EvaluationMetric& metric,
+                           const std::map<std::string, double>& latest, const Track& track) {
+  const auto index = index_of(track, metric.word);
   const Track::Range range = index ? track.whole_range(*index) : Track::Range();
   if (!range.has_values()) return "";
-  const auto text_of = [&](double value) { return fmt::format(fmt::runtime(form), scale * value); };
-  const auto found = latest.find(key);
-  return fmt::format("{} {} (best {})", name,
-                     found == latest.end() ? "not finite" : text_of(found->second),
-                     text_of(best_is_high ? range.high : range.low));
+  const auto found = latest.find(metric.word);
+  return fmt::format("{} {} (best {})", metric.label,
+                     found == latest.end() ? "not finite" : value_text(metric, found->second),
+                     value_text(metric, metric.is_better_if_higher ? range.high : range.low));
 }
 
 std::string evaluations_of(const RunRecord& run) {
   std::string text;
   for (const auto& [set, latest] : run.history.latest_evaluations) {
     const Track& track = run.history.evaluations.at(set);
-    std::vector<std::string> parts{
-        value_and_best("loss", latest, track, "loss", false, 1, "{:.4g}"),
-        value_and_best("top-1", latest, track, "top1", true, 100, "{:.2f} %"),
-        value_and_best("RMSE", latest, track, "rmse", false, 1, "{:.4g}"),
-        value_and_best("R2", latest, track, "r2", true, 1, "{:.4f}")};
-    if (run.history.latest.contains("tokens_per_s"))
-      parts.push_back(
-          value_and_best("perplexity", latest, track, "perplexity", false, 1, "{:.4g}"));
+    std::vector<std::string> parts;
+    for (const EvaluationMetric& metric : evaluation_metrics())
+      // Rows of images have the exponential of the loss, too.
+      if (metric.word != std::string_view("perplexity") ||
+          run.history.latest.contains("tokens_per_s"))
+        parts.push_back(value_and_best(metric, latest, track));
     std::erase(parts, "");
     text +=
         fmt::format("{}{}: {}", text.empty() ? "" : "<br>", escaped(set), fmt::join(parts, ", "));

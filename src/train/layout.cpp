@@ -356,7 +356,7 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
            "data.decode = \"fast\" decodes JPEG files at a lower resolution, but {} = \"{}\" holds "
            "plain images, which are not decoded; use data.decode = \"exact\"",
            key, folder);
-  validate(info.value_count > 0 || info.class_count >= 2,
+  validate(info.target_size > 0 || info.class_count >= 2,
            "{} = \"{}\" has {} class; a classifier needs two or more", key, folder,
            info.class_count);
   validate(std::max(info.height, info.width) <= data::max_model_side,
@@ -443,9 +443,9 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(train.pixel_type == other.pixel_type,
            "{} = \"{}\" holds {} images, but data.train {} images; both must have one type", key,
            folder, to_string(other.pixel_type), to_string(train.pixel_type));
-  validate(train.value_count == other.value_count,
-           "{} = \"{}\" has {} values in the target of a sample, but data.train {}", key, folder,
-           other.value_count, train.value_count);
+  validate(train.target_size == other.target_size,
+           "{} = \"{}\" has {} numbers in the target of a sample, but data.train {}", key, folder,
+           other.target_size, train.target_size);
   validate(other.class_count <= train.class_count,
            "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count,
            train.class_count);

@@ -6,6 +6,7 @@
 
 #include "trireme/ops/value_loss.hpp"
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -17,11 +18,12 @@ namespace {
 using ops::ValueLossForm;
 
 constexpr ValueLossForm forms[] = {ValueLossForm::squared, ValueLossForm::absolute,
-                                   ValueLossForm::huber};
+                                   ValueLossForm::huber, ValueLossForm::logistic};
 constexpr double delta = 0.75, missing = std::numeric_limits<double>::quiet_NaN();
 
-double loss_of(ValueLossForm form, double error) {
-  const double size = std::abs(error);
+double loss_of(ValueLossForm form, double output, double target) {
+  const double error = output - target, size = std::abs(error);
+  if (form == ValueLossForm::logistic) return std::log(1 + std::exp(output)) - output * target;
   if (form == ValueLossForm::squared) return error * error;
   if (form == ValueLossForm::absolute) return size;
   return size <= delta ? error * error / 2 : delta * (size - delta / 2);
@@ -69,13 +71,14 @@ void compare(ValueFixture& p, ValueLossForm form) {
   double loss = 0, count = 0;
   Values gradient(static_cast<std::size_t>(p.outputs.elements()), 0.0);
   for (std::int64_t i = 0; i < p.outputs.elements(); ++i) {
-    const double target = p.target(i), error = value_at(p.outputs, i) - target;
+    const double target = p.target(i), output = value_at(p.outputs, i);
     if (std::isnan(target)) continue;
-    loss += loss_of(form, error);
+    loss += loss_of(form, output, target);
     count += 1;
     constexpr double step = 1e-6;
     gradient[static_cast<std::size_t>(i)] =
-        0.25 * (loss_of(form, error + step) - loss_of(form, error - step)) / (2 * step);
+        0.25 * (loss_of(form, output + step, target) - loss_of(form, output - step, target)) /
+        (2 * step);
   }
   p.run(form, 0.25f, p.doutputs);
   // Mixed targets are rounded to float32.
@@ -124,6 +127,20 @@ TEST(ValueLoss, NonFiniteOutputsShowInLossAndGradient) {
     EXPECT_TRUE(std::isnan(value_at(p.sums, 0)));
     EXPECT_TRUE(std::isnan(value_at(p.doutputs, 4)));
     EXPECT_TRUE(std::isfinite(value_at(p.doutputs, 5)));
+  }
+}
+
+TEST(ValueLoss, LogitsMayBeLarge) {
+  for (const auto& [logit, target, loss, slope] : {std::array<double, 4>{1e4, 1, 0, 0},
+                                                   {1e4, 0, 1e4, 1},
+                                                   {-1e4, 1, 1e4, -1},
+                                                   {-1e4, 0, 0, 0}}) {
+    ValueFixture p(1, 1, DType::float32);
+    set_value(p.outputs, 0, logit);
+    set_value(p.targets, 0, target);
+    p.run(ValueLossForm::logistic, 1, p.doutputs);
+    EXPECT_EQ(value_at(p.sums, 0), loss);
+    EXPECT_EQ(value_at(p.doutputs, 0), slope);
   }
 }
 

@@ -19,6 +19,7 @@ import harness
 try:
     import h5py
     import numpy as np
+    from mlp_twin import MlpTwin, initial_weights
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
 
@@ -26,7 +27,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SAMPLES, EVALUATED, SIDE, VALUES, WIDTH = 96, 23, 4, 3, 16
 STEPS, GLOBAL, MICRO, RATE, MOMENTUM, DELTA = 20, 12, 2, 0.05, 0.9, 0.5
 MEAN, STD = (300.0, -2.0, 0.0), (20.0, 0.5, 1.0)
-LAYERS = ("layers.0", "layers.1", "layers.2")
 DECK = """
 [run]
 name = "values"
@@ -76,48 +76,6 @@ def make(samples, seed):
     return x.astype(np.float32), y * STD + MEAN
 
 
-def loss_and_slope(kind, error):
-    """Returns the losses of errors, and their derivatives."""
-    if kind == "mse":
-        return error**2, 2 * error
-    if kind == "l1":
-        return abs(error), np.sign(error)
-    small = abs(error) <= DELTA
-    return (
-        np.where(small, error**2 / 2, DELTA * (abs(error) - DELTA / 2)),
-        np.where(small, error, DELTA * np.sign(error)),
-    )
-
-
-class Twin:
-    """The network of the deck in float64."""
-
-    def __init__(self, weights):
-        self.w = {name: value.astype(np.float64) for name, value in weights.items()}
-        self.velocity = {name: np.zeros_like(value) for name, value in self.w.items()}
-
-    def forward(self, x):
-        """Returns the inputs of the layers, and the output."""
-        inputs = [x]
-        for layer in LAYERS:
-            out = inputs[-1] @ self.w[layer + ".weight"].T + self.w[layer + ".bias"]
-            inputs.append(np.maximum(out, 0))
-        return inputs[:-1], out
-
-    def step(self, kind, x, y):
-        inputs, out = self.forward(x)
-        losses, slope = loss_and_slope(kind, out - y)
-        slope, gradients = slope / losses.size, {}
-        for layer, into in zip(reversed(LAYERS), reversed(inputs)):
-            gradients[layer + ".weight"] = slope.T @ into
-            gradients[layer + ".bias"] = slope.sum(0)
-            slope = (slope @ self.w[layer + ".weight"]) * (into > 0)
-        for name, gradient in gradients.items():
-            self.velocity[name] = MOMENTUM * self.velocity[name] + gradient
-            self.w[name] -= RATE * self.velocity[name]
-        return losses.mean()
-
-
 def normalized(y):
     return (y - MEAN) / np.array(STD)
 
@@ -144,28 +102,10 @@ class Values(harness.Case):
         self.train("--set", "run.folder=" + folder, *words, ranks=ranks)
         return [row["loss"] for row in self.rows(folder)]
 
-    def initial_weights(self):
-        """Returns the weights with which every run starts: a run of one step at a rate of almost
-        0."""
-        words = ("run.stop=1 step", "schedule.rate=1e-30", "run.folder=start", "data.validation=")
-        self.train(
-            *(w for word in words for w in ("--set", word)),
-            "--unset",
-            "checkpoint.best",
-            "--unset",
-            "evaluate.every"
-        )
-        with h5py.File(self.path("start/checkpoints/step_000000001.h5")) as file:
-            return {
-                "%s.%s" % (layer, part): file["model/%s.%s" % (layer, part)][:]
-                for layer in LAYERS
-                for part in ("weight", "bias")
-            }
-
     def test_losses_of_a_twin(self):
         x, y = self.sets["train"]
         x, y = x.reshape(SAMPLES, -1).astype(np.float64), normalized(y)
-        weights = self.initial_weights()
+        weights = initial_weights(self)
         layouts = (
             ((), 1),
             (("--set", "batch.micro=12"), 1),
@@ -174,7 +114,7 @@ class Values(harness.Case):
             (("--set", "parallel.pipeline=2"), 2),
         )
         for kind in ("mse", "l1", "huber"):
-            twin, expected = Twin(weights), []
+            twin, expected = MlpTwin(weights, RATE, MOMENTUM, DELTA), []
             for step in range(STEPS):
                 at = np.arange(step * GLOBAL, (step + 1) * GLOBAL) % SAMPLES
                 expected.append(twin.step(kind, x[at], y[at]))
@@ -199,25 +139,11 @@ class Values(harness.Case):
         loss = {"mse": torch.nn.MSELoss(), "l1": torch.nn.L1Loss()}.get(
             kind, torch.nn.HuberLoss(delta=DELTA)
         )
-        linear, relu = torch.nn.Linear, torch.nn.ReLU
-        network = torch.nn.Sequential(
-            linear(SIDE * SIDE, WIDTH), relu(), linear(WIDTH, WIDTH), relu(), linear(WIDTH, VALUES)
-        ).double()
-        network.load_state_dict(
-            {
-                "%d.%s" % (2 * i, part): torch.from_numpy(weights["%s.%s" % (layer, part)]).double()
-                for i, layer in enumerate(LAYERS)
-                for part in ("weight", "bias")
-            }
-        )
-        optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM)
-        for step in range(STEPS):
-            at = np.arange(step * GLOBAL, (step + 1) * GLOBAL) % SAMPLES
-            optimizer.zero_grad()
-            value = loss(network(torch.from_numpy(x[at])), torch.from_numpy(y[at]))
-            value.backward()
-            optimizer.step()
-            self.assertAlmostEqual(value.item(), expected[step], delta=1e-9)
+        twin, batches = MlpTwin(weights, RATE, MOMENTUM, DELTA), [
+            np.arange(step * GLOBAL, (step + 1) * GLOBAL) % SAMPLES for step in range(STEPS)
+        ]
+        for at, value in zip(batches, expected, strict=True):
+            self.assertAlmostEqual(twin.step_of_pytorch(loss, x[at], y[at]), value, delta=1e-9)
 
     def check_metrics(self, folder, twin):
         """The last evaluation, of a set that no number of ranks divides."""
@@ -288,7 +214,7 @@ class Values(harness.Case):
         for option in (("--confusion", "a.csv"), ("--worst", "a.svg"), ("--top", "2"), ("--flip",)):
             result = harness.run(*words, *option, cwd=self.folder)
             self.assertEqual(result.returncode, 2)
-            self.assertIn("the targets are values", result.text)
+            self.assertIn('target.kind is "values"', result.text)
         result = harness.run("predict", best, "x.png", cwd=self.folder)
         self.assertEqual(result.returncode, 2)
         self.assertIn("answers values", result.text)

@@ -14,14 +14,16 @@ struct Assumption {
   std::int64_t count = 0;  ///< samples of images, or tokens
   /// Images. Encoded images may have any size: height and width are 0.
   std::int64_t height = 0, width = 0, channels = 0, classes = 0;
-  std::int64_t values = 0;      ///< in the place of classes
+  /// What is counted in `classes`: those of one, or the numbers of a vector.
+  AnswerKind answer = AnswerKind::one_class;
   bool is_float = false;        ///< images of float32, of files of other programs
   std::int64_t vocabulary = 0;  ///< tokens
 };
 
 /// Parses "images:COUNT,HxWxC,CLASSES", "fields:COUNT,HxWxC,CLASSES" (float32),
-/// "fields:COUNT,HxWxC,values:N" or "tokens:COUNT,VOCABULARY"; "any" for HxW means encoded images
-/// of any size. The limits are those of shards. Throws InputError with the wrong part.
+/// "fields:COUNT,HxWxC,KIND:N" (vectors of this target.kind) or "tokens:COUNT,VOCABULARY"; "any"
+/// for HxW means encoded images of any size. The limits are those of shards. Throws InputError with
+/// the wrong part.
 Assumption parse_assumption(const std::string& text);
 
 /// Returns the text that parse_assumption() reads back to the same assumption.

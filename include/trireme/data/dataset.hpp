@@ -32,9 +32,9 @@ struct DatasetInfo {
   std::vector<std::string> classes;  ///< images; may be empty
   /// Images: size of `classes`, or 1 + the largest label of all shards; 0: the targets are values.
   std::int64_t class_count = 0;
-  std::int64_t value_count = 0;  ///< numbers in the target of a sample; 0: it is a class
+  std::int64_t target_size = 0;  ///< numbers in the target of a sample; 0: it is a class
   /// Returns the outputs of a model of images: a number for each class or value.
-  std::int64_t outputs() const { return value_count > 0 ? value_count : class_count; }
+  std::int64_t outputs() const { return target_size > 0 ? target_size : class_count; }
   std::int64_t context = 0;  ///< tokens: length of a sample, as requested
   /// Tokens are 0 .. vocabulary - 1. If no shard has the attribute: the range of the stored type.
   std::int64_t vocabulary = 0;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/base/evaluation_metric.hpp"
+#include "trireme/base/answer.hpp"
 #include "trireme/checkpoint/options.hpp"
 #include "trireme/data/options.hpp"
 #include "trireme/data/targets/target_options.hpp"
@@ -94,10 +94,10 @@ std::string with_location(const Deck& deck, const std::string& message);
 
 /// Returns the key of [data] that names the folder of a split ("train", "validation" or "test");
 /// null for any other name. Usage: deck.data.*folder_of_split("train").
-std::string data::DataOptions::* folder_of_split(std::string_view split);
+std::string data::DataOptions::*folder_of_split(std::string_view split);
 
 /// Returns what the model of a deck answers.
-AnswerKind answer_of(const Deck& deck);
+const Answer& answer_of(const Deck& deck);
 
 /// Returns the deck as TOML text with every default filled in. parse() reads it back to an equal
 /// deck.

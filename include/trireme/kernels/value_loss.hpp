@@ -8,8 +8,8 @@
 
 namespace trireme::kernels {
 
-/// The loss of one value with the error e = output - target; ops/value_loss.hpp has the formulas.
-enum class ValueLossForm : std::uint8_t { squared, absolute, huber };
+/// The loss of one value; ops/value_loss.hpp has the formulas.
+enum class ValueLossForm : std::uint8_t { squared, absolute, huber, logistic };
 
 /// Arguments of value_loss(): outputs and targets [rows, columns].
 ///

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "trireme/base/answer.hpp"
 #include "trireme/keys/reader.hpp"
 #include "trireme/model/options.hpp"
 
@@ -11,6 +12,6 @@ void visit_keys(keys::Visitor& visitor, ModelOptions& options);
 /// Adds a mistake for each pair of keys of [model] that contradict each other.
 void check_keys(const ModelOptions& options, keys::Reader& reader);
 /// Visits the table [loss]. `values`: the targets are values.
-void visit_keys(keys::Visitor& visitor, bool values, LossOptions& options);
+void visit_keys(keys::Visitor& visitor, AnswerKind answer, LossOptions& options);
 
 }  // namespace trireme::model

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <span>
 #include <string_view>
 
+#include "trireme/base/answer.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/ops/context.hpp"
 
@@ -15,23 +17,23 @@ struct LossSettings;
 /// (losses()); other code asks it and does not name it.
 struct LossKind {
   const char* word;  ///< the value of loss.kind
-  /// The targets are float32 [B, outputs]; else they are classes, int32 [B].
-  bool takes_values;
+  /// Those whose targets it takes: int32 [B], or float32 [B, outputs] (Answer::is_vector).
+  std::array<AnswerKind, 2> answers;
   /// The keys of [loss] that belong to it.
   bool has_label_smoothing, has_delta;
   /// Enqueues the loss of outputs [B, outputs]: `sums` and `doutputs` as those of
   /// ops::cross_entropy() or ops::value_loss().
   void (*compute)(ops::Context&, const Tensor& outputs, const Tensor& targets, const LossSettings&,
                   const Tensor& sums, const Tensor& doutputs);
+  bool takes(AnswerKind answer) const { return answer == answers[0] || answer == answers[1]; }
 };
 
-/// Returns all losses. The first one for each form of targets is its default.
+/// Returns all losses. The first one for each answer is its default.
 std::span<const LossKind> losses();
-/// Returns the default for targets that are values, or classes.
-const LossKind& default_loss(bool values);
+const LossKind& default_loss(AnswerKind answer);
 /// Returns the loss of the options, or the default.
-inline const LossKind& loss_of(const LossOptions& options, bool values) {
-  return options.kind != nullptr ? *options.kind : default_loss(values);
+inline const LossKind& loss_of(const LossOptions& options, AnswerKind answer) {
+  return options.kind != nullptr ? *options.kind : default_loss(answer);
 }
 
 }  // namespace trireme::model

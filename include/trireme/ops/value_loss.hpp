@@ -6,10 +6,12 @@
 
 namespace trireme::ops {
 
-/// The form of a loss of values, with e = output - target, as in PyTorch:
+/// The form of a loss of values, with e = output - target, as in PyTorch; of its logistic form an
+/// output x is the logit of a target y from 0 to 1:
 /// - squared: e^2 (MSELoss)
 /// - absolute: |e| (L1Loss); its gradient at 0 is 0
 /// - huber: e^2 / 2 if |e| <= delta, else delta (|e| - delta / 2) (HuberLoss)
+/// - logistic: max(x, 0) - x y + log(1 + exp(-|x|)) (BCEWithLogitsLoss)
 using kernels::ValueLossForm;
 
 /// The targets of value_loss(). With `weights` the target of row r is weights[r] times its own plus

@@ -100,7 +100,8 @@ std::vector<std::string> AssumedData::not_checked() const {
   if (sets_.begin()->second.assumption.kind == data::DatasetKind::tokens)
     return {folders, "offsets of documents", "tokenizers",
             "tokens after the last whole sample of a shard"};
-  if (sets_.begin()->second.assumption.values > 0) return {folders, "values of the samples"};
+  if (answer_of(sets_.begin()->second.assumption.answer).is_vector)
+    return {folders, "targets of the samples"};
   return {folders, "labels", "names of classes"};
 }
 

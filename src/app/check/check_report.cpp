@@ -39,7 +39,7 @@ Line model_line(const CheckReport& report) {
 }
 
 /// Returns a dataset under the names of `inspect --json`.
-Json dataset_json(const data::DatasetInfo& info) {
+Json dataset_json(const data::DatasetInfo& info, const Answer& answer) {
   Json json{{"holds", data::to_string(info.kind)}, {"samples", info.samples}};
   if (info.kind == data::DatasetKind::tokens) {
     json["context"] = info.context;
@@ -47,28 +47,26 @@ Json dataset_json(const data::DatasetInfo& info) {
     json["vocabulary"] = info.vocabulary;
   } else {
     json["shape"] = {info.height, info.width, info.channels};
-    if (info.value_count > 0)
-      json["value_count"] = info.value_count;
-    else
-      json["class_count"] = info.class_count;
+    json[fmt::format("{}_count", answer.part)] = info.outputs();
   }
   return json;
 }
 
 Line data_line(const CheckReport& report) {
   const Datasets& sets = report.sets;
+  const Answer& answer = deck::answer_of(report.deck);
   std::string text =
       report.deck.data.samples == 0
           ? fmt::format("{} training", sets.train.samples)
           : fmt::format("{} of {} training", report.layout.samples, sets.train.samples);
-  Json numbers{{"train", dataset_json(sets.train)}};
+  Json numbers{{"train", dataset_json(sets.train, answer)}};
   if (sets.validation) {
     text += fmt::format(", {} validation", sets.validation->samples);
-    numbers["validation"] = dataset_json(*sets.validation);
+    numbers["validation"] = dataset_json(*sets.validation, answer);
   }
   if (sets.test) {
     text += fmt::format(", {} test", sets.test->samples);
-    numbers["test"] = dataset_json(*sets.test);
+    numbers["test"] = dataset_json(*sets.test, answer);
   }
   text += sets.train.kind == data::DatasetKind::tokens
               ? fmt::format(" sequences of {}, vocabulary {}",
@@ -78,9 +76,7 @@ Line data_line(const CheckReport& report) {
                             sets.train.pixel_type == DType::uint8
                                 ? ""
                                 : fmt::format(" ({})", to_string(sets.train.pixel_type)),
-                            sets.train.value_count > 0
-                                ? counted(sets.train.value_count, "value", "values")
-                                : fmt::format("{} classes", sets.train.class_count));
+                            counted(sets.train.outputs(), answer.part, answer.parts));
   return {"data", text, numbers};
 }
 

@@ -56,40 +56,43 @@ struct ImageScores {
   std::vector<train::SampleResult> worst;
 };
 
-/// Returns the samples of an evaluation of classes or values.
+/// Returns the samples of an evaluation of images.
 std::int64_t samples_of(const train::Metrics& metrics) {
-  return metrics.values ? metrics.num_labels / std::ssize(metrics.values->each)
+  return metrics.scores ? metrics.num_labels / std::ssize(metrics.scores->each)
                         : metrics.num_labels;
 }
 
-/// Returns a line for each value, if there are several. `datasets`: their names, if there is one
-/// for each value.
-std::string value_table(const train::ValueScores& scores,
-                        const std::vector<std::string>& datasets) {
+/// Returns a line for each part of the target, if there are several. `datasets`: their names, if
+/// there is one for each part.
+std::string score_table(const train::Scores& scores, const std::vector<std::string>& datasets) {
   constexpr std::size_t max_lines = 100;
-  const std::size_t values = scores.each.size();
-  if (values > max_lines) return fmt::format("{} values: --json lists them\n", values);
+  const std::size_t parts = scores.each.size();
+  const Answer& answer = *scores.answer;
+  if (parts > max_lines) return fmt::format("{} {}: --json lists them\n", parts, answer.parts);
   std::string text;
-  for (std::size_t i = 0; values > 1 && i < values; ++i)
+  for (std::size_t i = 0; parts > 1 && i < parts; ++i)
     text +=
-        fmt::format("value {}{}: {}\n", i,
-                    datasets.size() == values ? fmt::format(" ({})", printable(datasets[i])) : "",
-                    train::describe(scores.each[i]));
+        fmt::format("{} {}{}: {}\n", answer.part, i,
+                    datasets.size() == parts ? fmt::format(" ({})", printable(datasets[i])) : "",
+                    train::describe(answer, scores.each[i]));
   return text;
 }
 
-nlohmann::ordered_json value_json(const train::ValueScores& scores) {
+nlohmann::ordered_json score_json(const train::Scores& scores) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const train::ValueScore& one : scores.each)
-    list.push_back({{"rmse", one.rmse}, {"mae", one.mae}, {"r2", one.r2}});
+  for (const std::vector<double>& part : scores.each) {
+    nlohmann::ordered_json& one = list.emplace_back();
+    for (std::size_t i = 0; i < part.size(); ++i)
+      one[std::string(scores.answer->metrics[i])] = part[i];
+  }
   return list;
 }
 
-std::string describe(const train::Metrics& metrics, AnswerKind answer) {
-  if (metrics.values)
+std::string describe(const train::Metrics& metrics, const Answer& answer) {
+  if (metrics.scores)
     return fmt::format("loss {:.6f}, {}, {} samples", metrics.loss,
-                       train::describe(metrics.values->all), samples_of(metrics));
-  if (answer == AnswerKind::tokens)
+                       train::describe(answer, metrics.scores->all), samples_of(metrics));
+  if (answer.kind == AnswerKind::tokens)
     return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss,
                        metrics.perplexity(), 100 * metrics.top1, metrics.num_labels);
   return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss,
@@ -108,9 +111,10 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
        tokens ? metrics.num_labels / family_of(model).context(model) : samples_of(metrics)}};
   if (tokens) json["tokens"] = metrics.num_labels;
   json["loss"] = metrics.loss;
-  if (metrics.values) {
-    for (const char* word : {"rmse", "mae", "r2"}) json[word] = metrics.value_of(word);
-    json["values"] = value_json(*metrics.values);
+  if (metrics.scores) {
+    for (const std::string_view word : metrics.scores->answer->metrics)
+      json[std::string(word)] = metrics.value_of(word);
+    json[metrics.scores->answer->parts] = score_json(*metrics.scores);
   } else {
     json["top1"] = metrics.top1;
     json["top5"] = metrics.top5;
@@ -126,19 +130,15 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
 
 /// Checks options that the command line cannot check by itself. Throws InputError.
 void validate_options(const EvaluateOptions& options, const std::vector<std::string>& given,
-                      AnswerKind answer) {
+                      const Answer& answer) {
   const auto is_given = [&](const char* option) {
     return std::find(given.begin(), given.end(), option) != given.end();
   };
-  const bool tokens = answer == AnswerKind::tokens;
-  for (const char* option : {"--confusion", "--worst", "--top", "--logits"})
-    validate(
-        answer != AnswerKind::values || !is_given(option),
-        "{}: the targets are values (target.kind), which have no classes; leave the option out",
-        option);
-  validate(answer != AnswerKind::values || !options.flips,
-           "--flip: the targets are values (target.kind), which a mirrored image need not share; "
-           "leave the option out");
+  const bool tokens = answer.kind == AnswerKind::tokens;
+  for (const char* option : {"--confusion", "--worst", "--top", "--logits", "--flip"})
+    validate(!answer.is_vector || !is_given(option),
+             "{}: needs one class for each sample, but target.kind is \"{}\"; leave the option out",
+             option, answer.word);
   validate(!tokens || !is_given("--confusion"),
            "--confusion {}: a language model has no classes to confuse; leave the option out",
            options.confusion);
@@ -169,7 +169,7 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
 
 /// Returns the sink that keeps the results of samples; an empty one if nothing asks for them.
 train::RowSink sink_of(const EvaluateOptions& options, const deck::Deck& deck, RankResults& to) {
-  const bool classes = deck::answer_of(deck) == AnswerKind::classes;
+  const bool classes = deck::answer_of(deck).kind == AnswerKind::one_class;
   if (!classes && options.predictions.empty()) return {};
   return [&options, &deck, &to, classes](const train::EvaluatedRows& rows) {
     if (!options.predictions.empty())
@@ -189,7 +189,8 @@ void write_predictions_file(const comm::Communicator& world, const EvaluateOptio
   const PredictionsInfo info{
       .samples = found.samples,
       .context = train::context_length(deck),
-      .values = found.metrics.values ? std::ssize(found.metrics.values->each) : 0,
+      .answer = found.metrics.scores ? found.metrics.scores->answer : nullptr,
+      .parts = found.metrics.scores ? std::ssize(found.metrics.scores->each) : 0,
       .classes = found.classes,
       .checkpoint = options.checkpoint,
       .split = options.split,
@@ -229,8 +230,8 @@ void print_results(const EvaluateOptions& options, const train::CheckpointEvalua
       fmt::print("{}calibration error {:.3f} % ({} bins)\n",
                  class_table(scores->classes, found.classes), 100 * scores->calibration_error,
                  train::calibration_bins);
-    if (found.metrics.values)
-      fmt::print("{}", value_table(*found.metrics.values, deck.data.hdf5.target));
+    if (found.metrics.scores)
+      fmt::print("{}", score_table(*found.metrics.scores, deck.data.hdf5.target));
     fmt::print("{}: {}\n", options.split, describe(found.metrics, deck::answer_of(deck)));
   }
   std::fflush(stdout);
@@ -253,7 +254,7 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
   run_and_exit(environment, log, [&] {
     // 1. Deck, options, device.
     const deck::Deck deck = read_deck(options.deck, world, deck::DeckPurpose::evaluation);
-    const bool classes = deck::answer_of(deck) == AnswerKind::classes;
+    const bool classes = deck::answer_of(deck).kind == AnswerKind::one_class;
     comm::together(world, [&] {
       if (world.rank() == 0) validate_options(options, given, deck::answer_of(deck));
     });

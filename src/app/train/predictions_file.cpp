@@ -39,10 +39,10 @@ std::vector<Column> columns_of(const PredictionsInfo& info, const train::Predict
   if (info.context > 0)
     return {{"index", Hdf5Number::int64, 0, rows.index.data()},
             {"loss", Hdf5Number::float32, info.context, rows.loss.data()}};
-  if (info.values > 0)
+  if (info.answer != nullptr)
     return {{"index", Hdf5Number::int64, 0, rows.index.data()},
-            {"value", Hdf5Number::float64, info.values, rows.value.data()},
-            {"target", Hdf5Number::float64, info.values, rows.target.data()}};
+            {info.answer->prediction, Hdf5Number::float64, info.parts, rows.prediction.data()},
+            {"target", Hdf5Number::float64, info.parts, rows.target.data()}};
   const std::int64_t classes = std::ssize(info.classes), top = std::min(options.top, classes);
   std::vector<Column> columns{
       {"index", Hdf5Number::int64, 0, rows.index.data()},

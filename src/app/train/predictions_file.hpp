@@ -17,8 +17,10 @@ void validate_predictions_file(const std::string& path, bool overwrites);
 /// The parts of a file of predictions that concern all samples.
 struct PredictionsInfo {
   std::int64_t samples = 0;
-  std::int64_t context = 0;             ///< tokens of a sample; 0 for images
-  std::int64_t values = 0;              ///< numbers in a target; 0: it is a class or text
+  std::int64_t context = 0;  ///< tokens of a sample; 0 for images
+  /// Of targets that are vectors: what they are, and their numbers; null: a class or text
+  const Answer* answer = nullptr;
+  std::int64_t parts = 0;
   std::vector<std::string> classes;     ///< names; empty for text
   std::string checkpoint, split, deck;  ///< paths and text
   bool flips = false;                   ///< logits are means over an image and its mirror image

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/answer.hpp"
 #include "trireme/base/text.hpp"
 #include "watch_text.hpp"
 
@@ -85,9 +86,9 @@ std::string sparkline(const std::vector<double>& values) {
 
 std::vector<std::string> RunStatus::keys() {
   std::vector<std::string> keys(train_keys.begin(), train_keys.end());
-  for (const char* key : {"kind", "event", "detail", "split", "top1", "perplexity", "rmse", "r2",
-                          "job", "time_limit"})
+  for (const char* key : {"kind", "event", "detail", "split", "job", "time_limit"})
     keys.emplace_back(key);
+  for (std::string& key : metric_words()) keys.push_back(std::move(key));
   return keys;
 }
 
@@ -117,15 +118,13 @@ std::optional<std::string> RunStatus::add(const monitor::MetricsReader& row) {
     if (split.empty() || (evaluations_.size() == max_splits && !evaluations_.contains(split)))
       return std::nullopt;
     std::string text;
-    const auto add = [&](const char* key, const char* form, double scale) {
-      if (const auto value = row.number(key))
-        text += (text.empty() ? "" : ", ") + fmt::format(fmt::runtime(form), scale * *value);
-    };
-    add("loss", "loss {:.4g}", 1);
-    if (value("tokens_per_s")) add("perplexity", "perplexity {:.4g}", 1);
-    add("top1", "top-1 {:.2f} %", 100);
-    add("rmse", "RMSE {:.4g}", 1);
-    add("r2", "R2 {:.4f}", 1);
+    for (const EvaluationMetric& metric : evaluation_metrics()) {
+      // Rows of images have the exponential of the loss, too.
+      if (metric.word == std::string_view("perplexity") && !value("tokens_per_s")) continue;
+      if (const auto value = row.number(metric.word))
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", metric.label,
+                            value_text(metric, *value));
+    }
     evaluations_[split] = {step, text};
   }
   if (kind == "account") {

@@ -172,9 +172,9 @@ std::vector<std::int32_t> read_classes(const io::Hdf5Reader& reader, const Array
   return labels;
 }
 
-/// Finds the values of each sample: datasets [samples ...] of any extents, one behind the other.
-std::vector<ArrayVariable> find_values(const io::Hdf5Index& file, const SampleForm& sample,
-                                       const ArrayVariable& input) {
+/// Finds the vector of each sample: datasets [samples ...] of any extents, one behind the other.
+std::vector<ArrayVariable> find_vectors(const io::Hdf5Index& file, const SampleForm& sample,
+                                        const ArrayVariable& input) {
   std::vector<ArrayVariable> targets;
   std::int64_t count = 0;
   for (const std::string& path : sample.arrays.target) {
@@ -182,14 +182,14 @@ std::vector<ArrayVariable> find_values(const io::Hdf5Index& file, const SampleFo
         file, path, with_sample_dimension(dataset_of(file, "target", path), sample.arrays)));
     const std::vector<std::int64_t>& shape = target.rows.shape;
     validate(!shape.empty() && shape[0] == input.rows.shape[0],
-             "{}: has the extents [{}]; values are [samples ...], for each of the {} samples of {}",
-             target.rows.location, fmt::join(file.dataset(path).shape, ", "), input.rows.shape[0],
-             input.rows.location);
+             "{}: has the extents [{}]; {} are [samples ...], for each of the {} samples of {}",
+             target.rows.location, fmt::join(file.dataset(path).shape, ", "),
+             sample.target.answer().parts, input.rows.shape[0], input.rows.location);
     count += elements_of_row(target.rows, max_target_numbers);
-    validate(count <= max_target_numbers, "{}: a sample has more than {} values in its targets",
+    validate(count <= max_target_numbers, "{}: a sample has more than {} numbers in its targets",
              target.rows.location, max_target_numbers);
   }
-  check_value_count(sample.target, count);
+  check_target_size(sample.target, count);
   return targets;
 }
 
@@ -260,7 +260,7 @@ std::array<std::int64_t, 3> array_extents(const ArrayVariable& input, const std:
   return extents;
 }
 
-std::int64_t value_count(const ShardIndex& file) {
+std::int64_t target_size_of(const ShardIndex& file) {
   std::int64_t count = 0;
   for (const ArrayVariable& target : file.targets)
     count += elements_of_row(target.rows, max_target_numbers);
@@ -301,8 +301,8 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   header.kind = DatasetKind::images;
   header.pixel_type = array_type(file.index);
   header.file_bytes = reader.index().file_bytes();
-  if (sample.target.has_values())
-    file.index.targets = find_values(reader.index(), sample, file.index.inputs.front());
+  if (sample.target.answer().is_vector)
+    file.index.targets = find_vectors(reader.index(), sample, file.index.inputs.front());
   else
     file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());
   return file;

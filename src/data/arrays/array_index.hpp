@@ -23,7 +23,7 @@ ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path
 DType array_type(const ShardIndex& file);
 
 /// Returns the number of values in the target of a sample; 0: it is a class.
-std::int64_t value_count(const ShardIndex& file);
+std::int64_t target_size_of(const ShardIndex& file);
 
 /// Returns the extents of one sample of an input in the order h, w, c. Those that the layout lacks
 /// are 1.

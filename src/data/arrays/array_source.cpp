@@ -43,6 +43,7 @@ struct ArrayTarget {
   std::string location;
   double scale = 1, offset = 0;
   std::vector<double> missing;
+  bool is_class_set = false;  ///< 0 and 1 are allowed
   /// Of each value of a row, in units of the data.
   std::vector<double> mean, std;
 };
@@ -152,7 +153,7 @@ class ArraySource : public SampleSource {
   void add_targets(ShardIndex& file, const TargetOptions& options,
                    const ShardResources& resources) {
     if (file.targets.empty()) return;
-    info_.labels = {value_count(file)};
+    info_.labels = {target_size_of(file)};
     info_.label_type = DType::float32;
     std::size_t first = 0;
     for (ArrayVariable& variable : file.targets) {
@@ -163,6 +164,7 @@ class ArraySource : public SampleSource {
                           variable.scale,
                           variable.offset,
                           variable.missing,
+                          options.kind == AnswerKind::classes,
                           {},
                           {}});
       const std::size_t values =
@@ -191,6 +193,11 @@ class ArraySource : public SampleSource {
                  "{}: sample {} has a target that is missing, infinite or NaN, or too large for "
                  "float32 (number {} of {}); leave such samples out",
                  target->location, index, i, row.size());
+        validate(
+            !target->is_class_set || value == 0 || value == 1,
+            "{}: sample {} has {} for a class (number {} of {}); target.kind = \"classes\" takes "
+            "1 for a class that is there, and 0",
+            target->location, index, value, i, row.size());
         *values++ = normal;
       }
     }

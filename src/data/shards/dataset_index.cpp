@@ -126,13 +126,13 @@ class Folder {
 
   /// Compares the number of values in the targets.
   void compare_values() {
-    const std::int64_t count = value_count(folder_.shards.front().index);
+    const std::int64_t count = target_size_of(folder_.shards.front().index);
     for (std::size_t i = 0; i < paths_.size(); ++i) {
-      const std::int64_t here = value_count(folder_.shards[i].index);
+      const std::int64_t here = target_size_of(folder_.shards[i].index);
       validate(here == count, "{}: has {} values for each sample, but {} has {}", paths_[i], here,
                paths_.front(), count);
     }
-    index_.info.value_count = count;
+    index_.info.target_size = count;
   }
 
   const SampleForm& form_;
@@ -161,7 +161,7 @@ std::string to_bytes(const DatasetIndex& index) {
   bytes.put(static_cast<std::uint8_t>(info.kind));
   bytes.put(static_cast<std::uint8_t>(info.pixel_type));
   for (const std::int64_t number :
-       {info.height, info.width, info.channels, info.class_count, info.value_count, info.vocabulary,
+       {info.height, info.width, info.channels, info.class_count, info.target_size, info.vocabulary,
         info.tokens, info.documents, info.end_of_text})
     bytes.put(number);
   bytes.put_strings(info.classes);
@@ -191,7 +191,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
   info.kind = bytes.get_enum(shard_kinds().back().kind);
   info.pixel_type = bytes.get_enum(DType::int64);
   for (std::int64_t* number :
-       {&info.height, &info.width, &info.channels, &info.class_count, &info.value_count,
+       {&info.height, &info.width, &info.channels, &info.class_count, &info.target_size,
         &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
     *number = bytes.get<std::int64_t>();
   info.classes = bytes.get_strings();

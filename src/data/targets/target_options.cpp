@@ -5,7 +5,7 @@
 
 namespace trireme::data {
 
-void check_value_count(const TargetOptions& target, std::int64_t values) {
+void check_target_size(const TargetOptions& target, std::int64_t values) {
   const auto given = static_cast<std::int64_t>(target.mean.size());
   validate(given <= 1 || given == values,
            "target.normalize has {} numbers, but the target of a sample has {}; give one for each "

@@ -45,10 +45,11 @@ deck::Deck image_deck(const checkpoint::Contents& contents, const std::string& p
            "{}: holds a language model, which classifies no images; trireme generate continues a "
            "text with it",
            path);
-  validate(!deck.target.has_values(),
-           "{}: its model answers values and not classes; store the images as a dataset and use "
-           "trireme evaluate --predictions",
-           path);
+  validate(
+      !deck.target.answer().is_vector,
+      "{}: its model answers {} (target.kind = \"{}\") and not one class; store the images as a "
+      "dataset and use trireme evaluate --predictions",
+      path, deck.target.answer().parts, deck.target.answer().word);
   return deck;
 }
 

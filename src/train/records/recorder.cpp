@@ -131,7 +131,7 @@ void Recorder::step(const RunState& state, const StepResult& result) {
   shown.total_epochs =
       static_cast<double>(total_samples) / static_cast<double>(options_.scale.samples_per_epoch);
   shown.loss = result.loss;
-  if (options_.answer != AnswerKind::values)
+  if (options_.answer->is_measured_by("top1"))
     shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
   shown.tokens = options_.scale.tokens_per_sample > 0;
   const auto samples_per_step = static_cast<double>(options_.scale.samples_per_step);
@@ -253,7 +253,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
     row.add("memory_host_bytes", memory.host_bytes);
   }
   row.add("skipped", window_skipped_);
-  if (options_.answer != AnswerKind::values) row.add("top1", window_top1_ / steps);
+  if (options_.answer->is_measured_by("top1")) row.add("top1", window_top1_ / steps);
   if (rates.momentum) row.add("momentum", *rates.momentum);
   const double tflops = flops_per_s(step_seconds) / 1e12;
   const std::optional<double> utilization = mfu(step_seconds);
@@ -332,12 +332,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
                           double seconds) {
   if (!options_.is_recorder) return;
   comparison_.add_evaluation(seconds);
-  // Metrics count labels; a sample has one label for each token or value.
-  const std::int64_t labels_per_sample = options_.answer == AnswerKind::tokens
-                                             ? options_.scale.tokens_per_sample
-                                         : options_.answer == AnswerKind::values ? options_.values
-                                                                                 : 1,
-                     samples = metrics.num_labels / labels_per_sample;
+  const std::int64_t samples = metrics.num_labels / options_.labels_per_sample;
   monitor::MetricsRow row("evaluate");
   row.add("step", state.step)
       .add("epoch", epoch_of(state))
@@ -345,18 +340,19 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
       .add("samples", samples);
   row.add("loss", metrics.loss);
   write_scalar(split + "/loss", state, metrics.loss);
-  if (metrics.values)
-    add_values(row, state, split, *metrics.values);
+  if (metrics.scores)
+    add_scores(row, state, split, *metrics.scores);
   else
     row.add("top1", metrics.top1).add("top5", metrics.top5).add("perplexity", metrics.perplexity());
   if (options_.averages) row.add("weights", "ema");
   write(row, state);
-  const bool tokens = options_.answer == AnswerKind::tokens;
-  if (!metrics.values) write_scalar(split + "/top1", state, metrics.top1);
+  const bool tokens = options_.answer->is_measured_by("perplexity");
+  if (!metrics.scores) write_scalar(split + "/top1", state, metrics.top1);
   if (tokens) write_scalar(split + "/perplexity", state, metrics.perplexity());
   progress_.clear();
   const std::string measured =
-      metrics.values ? describe(metrics.values->all) + fmt::format(", {} samples", samples)
+      metrics.scores
+          ? fmt::format("{}, {} samples", describe(*options_.answer, metrics.scores->all), samples)
       : tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
                              100 * metrics.top1, metrics.num_labels)
                : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1,
@@ -367,23 +363,21 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   account(state, false);
 }
 
-/// Adds the scores of values to the row of an evaluation.
-void Recorder::add_values(monitor::MetricsRow& row, const RunState& state, const std::string& split,
-                          const ValueScores& scores) {
+/// Adds the scores of vectors to the row of an evaluation.
+void Recorder::add_scores(monitor::MetricsRow& row, const RunState& state, const std::string& split,
+                          const Scores& scores) {
   // Rows of metrics have a limited length.
-  constexpr std::size_t max_listed_values = 100;
-  const auto add = [&](const char* key, double ValueScore::* score) {
-    row.add(key, scores.all.*score);
-    if (const auto values = scores.each.size(); values > 1 && values <= max_listed_values) {
+  constexpr std::size_t max_listed_parts = 100;
+  for (std::size_t i = 0; i < scores.all.size(); ++i) {
+    const std::string key(scores.answer->metrics[i]);
+    row.add(key, scores.all[i]);
+    if (const auto parts = scores.each.size(); parts > 1 && parts <= max_listed_parts) {
       std::vector<double> each;
-      for (const ValueScore& one : scores.each) each.push_back(one.*score);
-      row.add(std::string(key) + "_of", each);
+      for (const std::vector<double>& part : scores.each) each.push_back(part[i]);
+      row.add(key + "_of", each);
     }
-    if (std::isfinite(scores.all.*score)) write_scalar(split + "/" + key, state, scores.all.*score);
-  };
-  add("rmse", &ValueScore::rmse);
-  add("mae", &ValueScore::mae);
-  add("r2", &ValueScore::r2);
+    if (std::isfinite(scores.all[i])) write_scalar(split + "/" + key, state, scores.all[i]);
+  }
 }
 
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,

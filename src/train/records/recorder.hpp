@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "train/supervision/rank_reports.hpp"
+#include "trireme/base/answer.hpp"
 #include "trireme/base/duration.hpp"
-#include "trireme/base/evaluation_metric.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/device/device.hpp"
@@ -55,11 +55,11 @@ class Recorder {
     std::int64_t total_steps = 0;   ///< 0: the run ends at a time.
     StepScale scale = {};           ///< Samples of steps and epochs, tokens of samples.
     std::int64_t memory_bytes = 0;  ///< Planned, of this rank's device.
-    AnswerKind answer = AnswerKind::classes;
-    std::int64_t values = 0;  ///< Numbers in the target of a sample, where it has values.
-    bool averages = false;    ///< Evaluations use the averaged weights.
-    bool fresh = true;        ///< False: the run resumes and appends to its files.
-    std::int64_t epoch = 0;   ///< of the first step; the first epoch is 0
+    const Answer* answer = &answer_of(AnswerKind::one_class);
+    std::int64_t labels_per_sample = 1;  ///< As they are counted in Metrics.
+    bool averages = false;               ///< Evaluations use the averaged weights.
+    bool fresh = true;                   ///< False: the run resumes and appends to its files.
+    std::int64_t epoch = 0;              ///< of the first step; the first epoch is 0
     data::Decoding decode = data::Decoding::exact;  ///< The key data.decode.
     Device device = {};
     /// Model FLOPs of a step, mean over the ranks; 0: not recorded.
@@ -118,8 +118,8 @@ class Recorder {
   std::optional<double> mfu(double step_seconds) const;
   /// Logs a line about epochs, unless it is empty.
   void log_epochs(const std::string& line);
-  void add_values(monitor::MetricsRow& row, const RunState& state, const std::string& split,
-                  const ValueScores& scores);
+  void add_scores(monitor::MetricsRow& row, const RunState& state, const std::string& split,
+                  const Scores& scores);
   void write(monitor::MetricsRow& row, const RunState& state);
   /// Adds the sensors of all ranks.
   void add_rank_figures(monitor::MetricsRow& row) const;

@@ -84,13 +84,14 @@ void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
 void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const data::DatasetInfo& set = run.train_set.info();
   const model::Model& model = run.replica->model();
+  const Answer& answer = run.replica->options().answer();
   const std::string form =
       set.kind == data::DatasetKind::tokens
           ? fmt::format("{} tokens of a vocabulary of {}", set.context,
                         run.replica->options().classes)
           : fmt::format("{}x{}x{} {}", set.height, set.width, set.channels,
-                        set.value_count > 0 ? fmt::format("with {} values", set.value_count)
-                                            : fmt::format("in {} classes", set.class_count));
+                        fmt::format("{} {}", answer.has_units ? "with" : "in",
+                                    counted(set.outputs(), answer.part, answer.parts)));
   log.info("run {}: {} in {}, {} of {}", run.deck.run.name,
            counted(model.weight_count(), "weight", "weights"),
            counted(model.block_count(), "block", "blocks"),

@@ -19,8 +19,8 @@
 #include <fmt/format.h>
 
 #include "stop_request.hpp"
+#include "trireme/base/answer.hpp"
 #include "trireme/base/clock.hpp"
-#include "trireme/base/evaluation_metric.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
@@ -408,7 +408,7 @@ Metrics TrainingLoop::evaluate_set(data::Loader& loader, const std::string& spli
   const double start = monotonic_seconds();
   const ReplicaOptions& options = run_.replica->options();
   EvaluationPass pass = start_pass(loader);
-  const bool counts_classes = names_worst && deck::answer_of(deck_) == AnswerKind::classes;
+  const bool counts_classes = names_worst && deck::answer_of(deck_).kind == AnswerKind::one_class;
   ClassCounts counts(counts_classes ? options.classes : 0);
   if (counts_classes) pass.sink = [&](const EvaluatedRows& rows) { counts.add(rows); };
   const Metrics metrics = evaluate(*run_.replica, pass, before_error);

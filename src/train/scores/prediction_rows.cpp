@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/scores/prediction_rows.hpp"
 
+#include <cmath>
+
 #include "trireme/train/scores/sample_result.hpp"
 
 namespace trireme::train {
@@ -28,12 +30,14 @@ void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptio
   to.loss.insert(to.loss.end(), rows.losses.begin(), rows.losses.end());
   if (rows.logits.empty()) return;
   const auto classes = static_cast<std::size_t>(rows.classes);
-  for (std::size_t i = 0; i < rows.values.size(); ++i) {
-    const double mean = target.mean_of(i % classes), std = target.std_of(i % classes);
-    to.value.push_back(rows.logits[i] * std + mean);
-    to.target.push_back(rows.values[i] * std + mean);
+  for (std::size_t i = 0; i < rows.vectors.size(); ++i) {
+    const double mean = target.mean_of(i % classes), std = target.std_of(i % classes),
+                 output = rows.logits[i] * std + mean;
+    to.prediction.push_back(target.kind == AnswerKind::classes ? 1 / (1 + std::exp(-output))
+                                                               : output);
+    to.target.push_back(rows.vectors[i] * std + mean);
   }
-  if (!rows.values.empty()) return;
+  if (!rows.vectors.empty()) return;
   for (std::size_t i = 0; i < rows.samples.size(); ++i)
     append_image(to, rows.labels[i], rows.logits.subspan(i * classes, classes), options);
 }

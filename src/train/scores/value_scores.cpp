@@ -1,33 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/scores/value_scores.hpp"
-
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
+#include "scorers.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::train {
+namespace {
 
-std::string describe(const ValueScore& score) {
-  return fmt::format("RMSE {:.6g}, MAE {:.6g}, R2 {:.4g}", score.rmse, score.mae, score.r2);
-}
-
-ValueSums::ValueSums(std::int64_t values, const data::TargetOptions& target)
-    : sums_(static_cast<std::size_t>(values)) {
-  for (std::size_t i = 0; i < sums_.size(); ++i) {
-    mean_.push_back(target.mean_of(i));
-    std_.push_back(target.std_of(i));
+class ValueScorer : public Scorer {
+ public:
+  ValueScorer(const data::TargetOptions& target, std::int64_t values)
+      : sums_(static_cast<std::size_t>(values)) {
+    for (std::size_t i = 0; i < sums_.size(); ++i) {
+      mean_.push_back(target.mean_of(i));
+      std_.push_back(target.std_of(i));
+    }
   }
-}
+  void add(const EvaluatedRows& rows) override;
+  Scores gather(const comm::Communicator& world) const override;
 
-void ValueSums::add(const EvaluatedRows& rows) {
+ private:
+  /// Of one value. The deviations are from the mean of this rank's targets (Welford 1962).
+  struct Sum {
+    double count = 0, squared_errors = 0, errors = 0, mean = 0, squared_deviations = 0;
+    double least = std::numeric_limits<double>::infinity(),
+           greatest = -std::numeric_limits<double>::infinity();
+  };
+  std::vector<double> mean_, std_;
+  std::vector<Sum> sums_;
+};
+
+void ValueScorer::add(const EvaluatedRows& rows) {
   const std::size_t width = sums_.size();
-  TRIREME_EXPECT(rows.values.size() == rows.samples.size() * width &&
-                 rows.logits.size() == rows.values.size());
-  for (std::size_t i = 0; i < rows.values.size(); ++i) {
+  TRIREME_EXPECT(rows.vectors.size() == rows.samples.size() * width &&
+                 rows.logits.size() == rows.vectors.size());
+  for (std::size_t i = 0; i < rows.vectors.size(); ++i) {
     Sum& sum = sums_[i % width];
-    const double std = std_[i % width], normal = rows.values[i],
+    const double std = std_[i % width], normal = rows.vectors[i],
                  target = normal * std + mean_[i % width],
                  error = (static_cast<double>(rows.logits[i]) - normal) * std;
     sum.count += 1;
@@ -41,7 +50,7 @@ void ValueSums::add(const EvaluatedRows& rows) {
   }
 }
 
-ValueScores ValueSums::gather(const comm::Communicator& world) const {
+Scores ValueScorer::gather(const comm::Communicator& world) const {
   constexpr std::size_t fields = 4;
   // 1. Counts, errors, and the mean of the targets over all ranks.
   std::vector<double> sums;
@@ -65,8 +74,8 @@ ValueScores ValueSums::gather(const comm::Communicator& world) const {
   world.all_reduce(least, comm::Reduction::min);
   world.all_reduce(greatest, comm::Reduction::max);
   // 4. Scores.
-  ValueScores scores;
-  double count = 0, squared = 0, absolute = 0, r2 = 0, num_r2 = 0;
+  Scores scores{.answer = &answer_of(AnswerKind::values), .all = {}, .each = {}};
+  double count = 0, squared = 0, absolute = 0;
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     const double n = std::max(sums[fields * i], 1.0), squared_here = sums[fields * i + 1],
                  absolute_here = sums[fields * i + 2];
@@ -76,13 +85,15 @@ ValueScores ValueSums::gather(const comm::Communicator& world) const {
     count += n;
     squared += squared_here;
     absolute += absolute_here;
-    if (!std::isfinite(scores.each.back().r2)) continue;
-    r2 += scores.each.back().r2;
-    ++num_r2;
   }
-  scores.all = {std::sqrt(squared / count), absolute / count,
-                num_r2 > 0 ? r2 / num_r2 : std::numeric_limits<double>::quiet_NaN()};
+  scores.all = {std::sqrt(squared / count), absolute / count, mean_of_defined(scores.each, 2)};
   return scores;
+}
+
+}  // namespace
+
+std::unique_ptr<Scorer> score_values(const data::TargetOptions& target, std::int64_t values) {
+  return std::make_unique<ValueScorer>(target, values);
 }
 
 }  // namespace trireme::train

@@ -42,7 +42,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader,
 
 namespace {
 
-/// Evaluates without the scores of values.
+/// Evaluates without the scores of vectors.
 Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
                         const std::function<void()>& before_error) {
   // Sums are added per micro-batch in the order of the set, for any number of ranks: round r of
@@ -107,15 +107,15 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
 Metrics evaluate(Replica& replica, const EvaluationPass& batches,
                  const std::function<void()>& before_error) {
   const ReplicaOptions& options = replica.options();
-  if (!options.values()) return evaluate_losses(replica, batches, before_error);
-  ValueSums sums(options.classes, options.target);
+  if (!options.answer().is_vector) return evaluate_losses(replica, batches, before_error);
+  const std::unique_ptr<Scorer> scorer = make_scorer(options.target, options.classes);
   EvaluationPass pass = batches;
   pass.sink = [&](const EvaluatedRows& rows) {
-    sums.add(rows);
+    scorer->add(rows);
     if (batches.sink) batches.sink(rows);
   };
   Metrics metrics = evaluate_losses(replica, pass, before_error);
-  metrics.values = sums.gather(replica.mesh().world);
+  metrics.scores = scorer->gather(replica.mesh().world);
   return metrics;
 }
 
@@ -134,9 +134,9 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
         .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = make_replica_options(deck, train, {});
   options.trains = false;
-  options.kept_rows = !keeps_rows && !options.values() ? KeptRows::none
-                      : options.tokens()               ? KeptRows::losses
-                                                       : KeptRows::logits;
+  options.kept_rows = !keeps_rows && !options.answer().is_vector ? KeptRows::none
+                      : options.tokens()                         ? KeptRows::losses
+                                                                 : KeptRows::logits;
   options.optimizer.ema = 0;  // The loaded weights are evaluated as they are.
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;
@@ -226,8 +226,8 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
   pass.sink = request.sink;
   pass.views = request.views;
   return {evaluate(*replica, pass),
-          options.tokens() || options.values() ? std::vector<std::string>()
-                                               : class_names(sides, options.classes),
+          options.answer().kind == AnswerKind::one_class ? class_names(sides, options.classes)
+                                                         : std::vector<std::string>(),
           sets.split.info().samples, checkpoint::combined_digest(contents.tensors)};
 }
 

@@ -56,7 +56,8 @@ TEST(Assumption, OfTokensHasTheSamplesOfOneShard) {
 TEST(Assumption, IsReadBackFromItsText) {
   for (const std::string text :
        {"images:1,1x1x1,1", "images:60000,28x28x3,10", "images:1281167,anyx3,1000",
-        "fields:1000,64x64x2,3", "fields:1000,64x64x2,values:5", "tokens:1000000000000,32000"})
+        "fields:1000,64x64x2,3", "fields:1000,64x64x2,values:5", "fields:9,8x8x1,classes:4",
+        "tokens:1000000000000,32000"})
     EXPECT_EQ(to_string(parse_assumption(text)), text);
   EXPECT_EQ(parse_assumption("images:9,anyx3,7").kind, DatasetKind::encoded_images);
   EXPECT_EQ(parse_assumption("images:9,8x8x3,7").kind, DatasetKind::images);

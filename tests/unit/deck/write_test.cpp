@@ -109,9 +109,7 @@ void draw_schedule_kind(Deck& deck, const std::function<double()>& unit,
   schedule.period_factor = 1 + unit();
   schedule.peak_at = unit();
   schedule.momentum_range = {0.5 * unit(), 0.5 + 0.49 * unit()};
-  schedule.plateau = {.metric = up_to(1)                   ? "loss"
-                                : deck.target.has_values() ? "mae"
-                                                           : "top1",
+  schedule.plateau = {.metric = up_to(1) ? "loss" : std::string(answer_of(deck).metrics.back()),
                       .threshold = unit(),
                       .factor = unit(),
                       .patience = up_to(20),
@@ -226,10 +224,11 @@ Deck draw(std::mt19937& random) {
     deck.data.verify = 0;
     deck.data.hdf5.samples = static_cast<data::ArrayForm::Samples>(up_to(1));
     if (up_to(1)) {
-      deck.target = {.kind = data::TargetKind::values, .mean = {0.5, -2}, .std = {1, 3}};
+      deck.target.kind = AnswerKind::classes;
+      if (up_to(1)) deck.target = {.kind = AnswerKind::values, .mean = {0.5, -2}, .std = {1, 3}};
       const std::span<const model::LossKind> losses = model::losses();
       do deck.loss.kind = &losses[random() % losses.size()];
-      while (!deck.loss.kind->takes_values);
+      while (!deck.loss.kind->takes(deck.target.kind));
       if (deck.loss.kind->has_delta) deck.loss.delta = unit();
       deck.data.augment.mixing.cutmix = 0;
     }
@@ -246,7 +245,7 @@ Deck draw(std::mt19937& random) {
   if (up_to(1)) deck.checkpoint.keep_every = counted();
   deck.checkpoint.asynchronous = up_to(1);
   if (!deck.data.validation.empty())
-    deck.checkpoint.best = std::vector<std::string>{"", deck.target.has_values() ? "r2" : "top1",
+    deck.checkpoint.best = std::vector<std::string>{"", std::string(answer_of(deck).metrics[0]),
                                                     "loss"}[static_cast<std::size_t>(up_to(2))];
   deck.health.skip_nonfinite = up_to(1);
   if (deck.health.skip_nonfinite) deck.health.rollbacks = up_to(10);

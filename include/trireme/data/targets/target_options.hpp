@@ -4,20 +4,16 @@
 #include <cstdint>
 #include <vector>
 
-namespace trireme::data {
+#include "trireme/base/answer.hpp"
 
-/// What the model answers for a sample that is no text.
-enum class TargetKind : std::uint8_t {
-  label,  ///< one class, int32
-  values  ///< a vector of float32
-};
+namespace trireme::data {
 
 /// Table [target] of the deck.
 struct TargetOptions {
-  TargetKind kind = TargetKind::label;
+  AnswerKind kind = AnswerKind::one_class;
   /// normalize = { mean, std } of values, one for each or one for all; empty: 0 and 1
   std::vector<double> mean, std;
-  bool has_values() const { return kind == TargetKind::values; }
+  const Answer& answer() const { return answer_of(kind); }
   /// Returns mean and standard deviation of value `i`, in units of the data.
   double mean_of(std::size_t i) const { return mean.empty() ? 0 : mean[mean.size() == 1 ? 0 : i]; }
   double std_of(std::size_t i) const { return std.empty() ? 1 : std[std.size() == 1 ? 0 : i]; }
@@ -25,6 +21,6 @@ struct TargetOptions {
 
 /// Throws InputError if `normalize` has neither one number for all nor one for each of the values
 /// in the target of a sample.
-void check_value_count(const TargetOptions& target, std::int64_t values);
+void check_target_size(const TargetOptions& target, std::int64_t values);
 
 }  // namespace trireme::data

@@ -26,11 +26,12 @@ struct PredictionRows {
   std::vector<std::int32_t> top_class;         ///< images: [samples, top]
   std::vector<float> top_probability;          ///< images: [samples, top]
   std::vector<float> logits;                   ///< [samples, classes], with options.logits
-  /// Values: those of the model and of the data, [samples, values], in units of the data.
-  std::vector<double> value, target;
+  /// Vectors [samples, parts]: values of the model in units of the data, or probabilities of
+  /// classes; and the targets.
+  std::vector<double> prediction, target;
 };
 
-/// Appends the results of a micro-batch. `target`: how values are normalized.
+/// Appends the results of a micro-batch. `target`: the form of vectors.
 void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options,
             const data::TargetOptions& target = {});
 

@@ -16,9 +16,10 @@ struct EvaluatedRows {
   std::span<const std::int64_t> samples;  ///< Their indices in the dataset.
   /// Classes: one for each sample. Language models: the tokens that follow, [samples, context].
   std::span<const std::int32_t> labels;
-  std::span<const float> values = {};  ///< Targets that are values: [samples, values], normalized.
-  std::int64_t classes = 0;       ///< Or the number of values.
-  std::span<const float> logits;  ///< Images: outputs [samples, classes or values].
+  std::span<const float> vectors =
+      {};                         ///< Targets that are vectors [samples, classes], normalized.
+  std::int64_t classes = 0;       ///< Outputs of a sample or token.
+  std::span<const float> logits;  ///< Images: outputs [samples, classes].
   std::span<const float> losses;  ///< Language models: of each label.
 };
 

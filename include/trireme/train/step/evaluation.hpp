@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "trireme/data/loader.hpp"
-#include "trireme/train/scores/value_scores.hpp"
+#include "trireme/train/scores/scores.hpp"
 #include "trireme/train/step/evaluated_rows.hpp"
 #include "trireme/train/step/replica.hpp"
 
@@ -20,14 +20,13 @@ namespace trireme::train {
 struct Metrics {
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t num_labels = 0;
-  std::optional<ValueScores> values = {};  ///< Of targets that are values.
+  std::optional<Scores> scores = {};  ///< Of targets that are vectors.
   double perplexity() const { return std::exp(loss); }
   /// Returns the metric of a word (EvaluationMetric).
   double value_of(std::string_view metric) const {
     if (metric == "top1") return top1;
     if (metric == "perplexity") return perplexity();
-    if (!values || metric == "loss") return loss;
-    return metric == "rmse" ? values->all.rmse : metric == "mae" ? values->all.mae : values->all.r2;
+    return !scores || metric == "loss" ? loss : scores->value_of(metric);
   }
 };
 

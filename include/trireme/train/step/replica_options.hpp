@@ -27,7 +27,7 @@ struct ReplicaOptions {
   data::AugmentOptions augment;     ///< What the device does with images.
   Shape image;                      ///< [H, W, C] for images; undefined for tokens.
   DType pixel_type = DType::uint8;  ///< Type of stored images: uint8, uint16, float16, float32.
-  /// Number of classes, or of the values of a sample; for language models the vocabulary size.
+  /// Outputs for a sample or token: classes or values; of language models the vocabulary size.
   std::int64_t classes = 0;
   data::TargetOptions target;  ///< Ignored for language models.
   std::int64_t global = 1, micro = 1, accumulation = 1;
@@ -81,18 +81,21 @@ struct ReplicaOptions {
   std::optional<Generation> generation = std::nullopt;
 
   bool tokens() const { return takes_tokens(model); }
-  /// Returns whether the targets are values.
-  bool values() const { return !tokens() && target.has_values(); }
+  const Answer& answer() const {
+    return tokens() ? answer_of(AnswerKind::tokens) : target.answer();
+  }
   /// Returns the length of a sample in tokens; 0 for images.
   std::int64_t context() const { return family_of(model).context(model); }
   /// Returns whether backward computes the activations of this block of the model again.
   bool is_recomputed(int block) const { return recompute > 0 && block % recompute == 0; }
-  /// Returns the labels per sample: 1 for classes, the number of values, or the sequence length.
-  std::int64_t labels_per_sample() const { return tokens() ? context() : values() ? classes : 1; }
+  /// Returns the labels per sample: 1, the numbers of a vector, or the sequence length.
+  std::int64_t labels_per_sample() const {
+    return tokens() ? context() : answer().is_vector ? classes : 1;
+  }
   /// Returns the rows of outputs per sample.
   std::int64_t rows_per_sample() const { return tokens() ? context() : 1; }
   /// Returns the type of labels.
-  DType label_type() const { return values() ? DType::float32 : DType::int32; }
+  DType label_type() const { return answer().is_vector ? DType::float32 : DType::int32; }
   /// Returns the type of the input of the model: that of tokens, or of stored images.
   DType input_type() const { return tokens() ? DType::int32 : pixel_type; }
   /// Returns the input shape of one micro-batch: images [B, H, W, C], tokens [B, T].

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+
+/// A metric of an evaluation, which keys such as checkpoint.best name.
+struct EvaluationMetric {
+  const char* word;  ///< also the key in rows of kind "evaluate"
+  bool is_better_if_higher;
+  const char* label;  ///< in texts
+  const char* form;   ///< of a value, for fmt; a share is given in percent
+  bool is_share;      ///< from 0 to 1
+};
+
+/// Returns all metrics, in the order in which they are shown.
+std::span<const EvaluationMetric> evaluation_metrics();
+/// Returns a metric by its word; there must be one.
+const EvaluationMetric& evaluation_metric(std::string_view word);
+/// Returns the words of all metrics.
+std::vector<std::string> metric_words();
+/// Returns a value of a metric as text: "91.30 %".
+std::string value_text(const EvaluationMetric& metric, double value);
+
+/// What a model answers for each sample.
+enum class AnswerKind : std::uint8_t {
+  one_class,
+  tokens,   ///< the token after each of the sample
+  classes,  ///< for each class whether it is there
+  values    ///< a vector of numbers
+};
+
+/// What other code asks about an answer: one row of a table. Only code that reads targets, or
+/// computes losses and scores from them, names the kinds.
+struct Answer {
+  AnswerKind kind;
+  const char* word;   ///< the value of target.kind; "tokens" of language models
+  const char* parts;  ///< of a target, in words: "classes", "tokens" or "values"
+  const char* part;   ///< one of them
+  /// The target of a sample is a float32 for each output of the model; else int32: one class, or
+  /// the next token for each of the sample.
+  bool is_vector;
+  const char* prediction;  ///< of a vector: the dataset of `evaluate --predictions`
+  bool has_units;          ///< the numbers have units, so target.normalize may change them
+  bool allows_cutmix;      ///< targets can be mixed by the area of the image that remains
+  /// Words of its metrics beside the loss. Those of vectors are computed on the host (Scores).
+  std::vector<std::string_view> metrics;
+  const char* best;  ///< default of checkpoint.best
+  bool is_measured_by(std::string_view metric) const;
+};
+
+const Answer& answer_of(AnswerKind kind);
+/// Returns the answers that the key target.kind selects: all but tokens.
+std::span<const Answer> target_answers();
+/// Returns all answers.
+std::span<const Answer> answers();
+/// Returns the words of the metrics for an answer, as in "loss" or "top1".
+std::string quoted_metrics(const Answer& answer);
+
+}  // namespace trireme

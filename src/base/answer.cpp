@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What models answer, and the metrics of these answers.
+#include "trireme/base/answer.hpp"
+
+#include <algorithm>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme {
+namespace {
+
+constexpr const char* percent = "{:.2f} %";
+constexpr EvaluationMetric all_metrics[] = {{"loss", false, "loss", "{:.4g}", false},
+                                            {"top1", true, "top-1", percent, true},
+                                            {"perplexity", false, "perplexity", "{:.4g}", false},
+                                            {"rmse", false, "RMSE", "{:.6g}", false},
+                                            {"mae", false, "MAE", "{:.6g}", false},
+                                            {"r2", true, "R2", "{:.4g}", false},
+                                            {"f1", true, "F1", percent, true},
+                                            {"precision", true, "precision", percent, true},
+                                            {"recall", true, "recall", percent, true}};
+
+}  // namespace
+
+std::span<const EvaluationMetric> evaluation_metrics() { return all_metrics; }
+
+const EvaluationMetric& evaluation_metric(std::string_view word) {
+  const auto found =
+      std::find_if(std::begin(all_metrics), std::end(all_metrics),
+                   [&](const EvaluationMetric& metric) { return word == metric.word; });
+  TRIREME_EXPECT(found != std::end(all_metrics));
+  return *found;
+}
+
+std::vector<std::string> metric_words() {
+  std::vector<std::string> words;
+  for (const EvaluationMetric& metric : all_metrics) words.emplace_back(metric.word);
+  return words;
+}
+
+std::string value_text(const EvaluationMetric& metric, double value) {
+  return fmt::format(fmt::runtime(metric.form), metric.is_share ? 100 * value : value);
+}
+
+std::span<const Answer> answers() {
+  using enum AnswerKind;
+  static const Answer all[] = {
+      {.kind = one_class,
+       .word = "class",
+       .parts = "classes",
+       .part = "class",
+       .is_vector = false,
+       .prediction = "",
+       .has_units = false,
+       .allows_cutmix = true,
+       .metrics = {"top1"},
+       .best = "top1"},
+      {.kind = classes,
+       .word = "classes",
+       .parts = "classes",
+       .part = "class",
+       .is_vector = true,
+       .prediction = "probability",
+       .has_units = false,
+       .allows_cutmix = true,
+       .metrics = {"f1", "precision", "recall"},
+       .best = "f1"},
+      {.kind = values,
+       .word = "values",
+       .parts = "values",
+       .part = "value",
+       .is_vector = true,
+       .prediction = "value",
+       .has_units = true,
+       .allows_cutmix = false,
+       .metrics = {"rmse", "mae", "r2"},
+       .best = "loss"},
+      {.kind = tokens,
+       .word = "tokens",
+       .parts = "tokens",
+       .part = "token",
+       .is_vector = false,
+       .prediction = "",
+       .has_units = false,
+       .allows_cutmix = false,
+       .metrics = {"top1", "perplexity"},
+       .best = "loss"},
+  };
+  return all;
+}
+
+std::span<const Answer> target_answers() { return answers().first(answers().size() - 1); }
+
+const Answer& answer_of(AnswerKind kind) {
+  const auto all = answers();
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const Answer& answer) { return answer.kind == kind; });
+}
+
+bool Answer::is_measured_by(std::string_view metric) const {
+  return metric == "loss" || std::find(metrics.begin(), metrics.end(), metric) != metrics.end();
+}
+
+std::string quoted_metrics(const Answer& answer) {
+  std::vector<std::string> words;
+  for (const EvaluationMetric& metric : all_metrics)
+    if (answer.is_measured_by(metric.word)) words.push_back(fmt::format("\"{}\"", metric.word));
+  return join_with_or(words);
+}
+
+}  // namespace trireme

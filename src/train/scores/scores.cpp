@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/scores/scores.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "scorers.hpp"
+#include "trireme/base/check.hpp"
+
+namespace trireme::train {
+
+double Scores::value_of(std::string_view metric) const {
+  const auto& words = answer->metrics;
+  const auto found = std::find(words.begin(), words.end(), metric);
+  TRIREME_EXPECT(found != words.end());
+  return all[static_cast<std::size_t>(found - words.begin())];
+}
+
+std::string describe(const Answer& answer, const std::vector<double>& scores) {
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const EvaluationMetric& metric = evaluation_metric(answer.metrics[i]);
+    texts.push_back(fmt::format("{} {}", metric.label, value_text(metric, scores[i])));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+double mean_of_defined(const std::vector<std::vector<double>>& each, std::size_t metric) {
+  double sum = 0, count = 0;
+  for (const std::vector<double>& scores : each) {
+    if (!std::isfinite(scores[metric])) continue;
+    sum += scores[metric];
+    ++count;
+  }
+  return count > 0 ? sum / count : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::unique_ptr<Scorer> make_scorer(const data::TargetOptions& target, std::int64_t outputs) {
+  TRIREME_EXPECT(target.answer().is_vector);
+  return target.kind == AnswerKind::classes ? score_class_sets(target, outputs)
+                                            : score_values(target, outputs);
+}
+
+}  // namespace trireme::train
