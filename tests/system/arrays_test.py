@@ -347,6 +347,27 @@ class Arrays(harness.Case):
             text = harness.run(*words, "--set", "data.shuffle=blocks", cwd=self.folder).text
             self.assertNotIn("chunks of", text)
 
+    def test_predict_without_targets(self):
+        """Answers are those of evaluate, on bytes, of the file and its mirror images."""
+        x = fields()[..., 0].astype("u1")
+        self.write("all/a.h5", x=x, y=LABELS)
+        self.write("new.h5", x=x)
+        self.weights("all/a.h5", self.table(), "--set", "model.width=4")
+        best, common = "run_1/checkpoints/step_000000010.h5", ("index", "predicted", "top_class")
+        for i, option in enumerate(((), ("--flip",), ("--top", "2"))):
+            known, new = "known_%d.h5" % i, "new_%d.h5" % i
+            words = ("evaluate", "run_1/deck.toml", "--checkpoint", best, "--predictions", known)
+            result = harness.run(*words, *option, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            words = ("predict", best, "new.h5", "--out", new, *option)
+            result = harness.run(*words, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            with h5py.File(self.path(known)) as a, h5py.File(self.path(new)) as b:
+                for name in (*common, "top_probability", "classes"):
+                    self.assertTrue((a[name][:] == b[name][:]).all(), name)
+                self.assertEqual(a.attrs["flip"], b.attrs["flip"])
+                self.assertFalse({"label", "loss"} & set(b))
+
     def test_the_guide(self):
         """Follows docs/guides/scientific_data.md."""
         with open(os.path.join(ROOT, "docs/guides/scientific_data.md")) as page:

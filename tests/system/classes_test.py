@@ -161,6 +161,10 @@ class Classes(harness.Case):
         text = harness.run(*words, cwd=self.folder).stdout
         self.assertEqual(text.count("class "), CLASSES)
         self.assertRegex(text, r"class 0: F1 [0-9.]+ %, precision")
+        result = harness.run("predict", path, "validation.h5", "--out", "new.h5", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        with h5py.File(self.path("new.h5")) as file:
+            self.assertTrue((file["probability"][:] == probability).all())
         for option in (("--confusion", "a.csv"), ("--worst", "a.svg"), ("--flip",)):
             result = harness.run(*words, *option, cwd=self.folder)
             self.assertEqual(result.returncode, 2)

@@ -219,6 +219,66 @@ class Values(harness.Case):
         self.assertEqual(result.returncode, 2)
         self.assertIn("answers values", result.text)
 
+    def test_predict_files_without_targets(self):
+        """Answers are those of evaluate --predictions, and files are taken in their order."""
+        self.train()
+        best, x = self.path("run/checkpoints/best.h5"), self.sets["validation"][0]
+        words = ("run/deck.toml", "--checkpoint", best, "--predictions", "known.h5")
+        self.assertEqual(harness.run("evaluate", *words, cwd=self.folder).returncode, 0)
+        os.mkdir(self.path("new"))
+        for name, part in (("b.h5", x[4:7]), ("a.nc", x[:4]), ("c.hdf5", x[7:])):
+            with h5py.File(self.path("new", name), "w") as file:
+                file["x"] = part.astype(">f8")
+        os.rename(self.path("train.h5"), self.path("train_is_elsewhere.h5"))
+        result = harness.run("predict", best, "new", "--out", "new.h5", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertEqual(result.stdout, "new.h5: 23 samples of 3 files\n")
+        with h5py.File(self.path("known.h5")) as known, h5py.File(self.path("new.h5")) as new:
+            for name in ("index", "value"):
+                self.assertTrue((known[name][:] == new[name][:]).all(), name)
+            self.assertNotIn("target", new)
+            self.assertEqual(
+                [os.path.basename(path.decode()) for path in new["files"][:]],
+                ["a.nc", "b.h5", "c.hdf5"],
+            )
+            self.assertEqual(list(new["file"][:]), [0] * 4 + [1] * 3 + [2] * 16)
+            self.assertEqual(list(new["row"][:]), [*range(4), *range(3), *range(16)])
+            for name in ("checkpoint_digest", "deck"):
+                self.assertEqual(known.attrs[name], new.attrs[name])
+        again = ("predict", best, "new/a.nc", "new/b*.h5", "--out", "new.h5")
+        self.assertIn("exists", self.refused(*again))
+        result = harness.run(*again, "--overwrite", cwd=self.folder)
+        self.assertEqual(result.stdout, "new.h5: 7 samples of 2 files\n")
+        with h5py.File(self.path("new/a.nc"), "a") as file:
+            file["x"][2, 1, 1] = np.nan
+            file["narrow"] = x[:, :3]
+            file["short"] = x.astype("u1")
+        self.assertIn("sample 2 has a value that is missing", self.refused(*again, "--overwrite"))
+        with h5py.File(self.path("narrow.h5"), "w") as file:
+            file["x"] = x[:, :3]
+        with h5py.File(self.path("bytes.h5"), "w") as file:
+            file["x"] = np.zeros((3, SIDE, SIDE), "u1")
+        with h5py.File(self.path("other.h5"), "w") as file:
+            file["z"] = x
+        for words, message in (
+            (("narrow.h5", "--out", "o.h5"), "samples of 3 x 4 x 1 (height, width, channels), but"),
+            (("bytes.h5", "--out", "o.h5"), "has inputs of uint8, but the model"),
+            (("other.h5", "--out", "o.h5"), 'data.hdf5.input = "x": the file has no such dataset'),
+            (("missing.h5", "--out", "o.h5"), "missing.h5"),
+            (("new/b.h5",), "name a file for what the model answers: --out FILE.h5"),
+            (("new/b.h5", "--out", "new/b.h5", "--overwrite"), "is the input new/b.h5"),
+            (("new/b.h5", "--out", "o.h5", "--json"), "--json is about images"),
+            (("new/b.h5", "--out", "o.h5", "--flip"), '--flip: needs one class for each sample'),
+            (("x.png", "--overwrite"), "add --out FILE.h5"),
+        ):
+            self.assertIn(message, self.refused("predict", best, *words), words)
+        self.assertFalse(os.path.exists(self.path("o.h5")))
+
+    def refused(self, *words):
+        result = harness.run(*words, cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        return result.text
+
     def test_the_example(self):
         """inputs/examples/fields.toml, for two of its six epochs."""
         script = os.path.join(ROOT, "scripts/make_fields.py")

@@ -164,7 +164,8 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
            options.worst);
   if (is_given("--worst")) validate_output("--worst", options.worst, OutputForm::svg);
   if (is_given("--confusion")) validate_confusion_file(options.confusion);
-  if (is_given("--predictions")) validate_predictions_file(options.predictions, options.overwrites);
+  if (is_given("--predictions"))
+    validate_predictions_file("--predictions", options.predictions, options.overwrites);
 }
 
 /// Returns the sink that keeps the results of samples; an empty one if nothing asks for them.
@@ -186,17 +187,18 @@ train::RowSink sink_of(const EvaluateOptions& options, const deck::Deck& deck, R
 void write_predictions_file(const comm::Communicator& world, const EvaluateOptions& options,
                             const deck::Deck& deck, const train::CheckpointEvaluation& found,
                             const RankResults& mine) {
-  const PredictionsInfo info{
-      .samples = found.samples,
-      .context = train::context_length(deck),
-      .answer = found.metrics.scores ? found.metrics.scores->answer : nullptr,
-      .parts = found.metrics.scores ? std::ssize(found.metrics.scores->each) : 0,
-      .classes = found.classes,
-      .checkpoint = options.checkpoint,
-      .split = options.split,
-      .deck = deck::write(deck),
-      .flips = options.flips,
-      .checkpoint_digest = found.checkpoint_digest};
+  const PredictionsInfo info{.samples = found.samples,
+                             .context = train::context_length(deck),
+                             .answer = &deck::answer_of(deck),
+                             .parts = found.metrics.scores ? std::ssize(found.metrics.scores->each)
+                                                           : std::ssize(found.classes),
+                             .classes = found.classes,
+                             .checkpoint = options.checkpoint,
+                             .split = options.split,
+                             .deck = deck::write(deck),
+                             .flips = options.flips,
+                             .checkpoint_digest = found.checkpoint_digest,
+                             .files = {}};
   write_predictions(world, options.predictions, info, options.kept, mine.predictions);
 }
 

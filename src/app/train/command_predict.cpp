@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trireme predict`: the most probable classes of images, on one process.
+// `trireme predict`: the most probable classes of images, or what a model answers for the samples
+// of HDF5 files, on one process.
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,17 +14,21 @@
 
 #include "app/commands.hpp"
 #include "app/files/weights_option.hpp"
+#include "predictions_file.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/inference/predict.hpp"
+#include "trireme/train/inference/predict_arrays.hpp"
 
 namespace trireme::app {
 namespace {
 
 struct PredictOptions {
   train::PredictRequest request;
-  bool json = false;
+  std::string out;  ///< the file for the answers to samples of HDF5 files; empty: images
+  bool overwrites = false, json = false;
 };
 
 void print_classes(const std::string& image, const std::vector<train::ClassProbability>& classes) {
@@ -39,9 +46,64 @@ nlohmann::ordered_json to_json(const std::string& image,
   return {{"image", image}, {"classes", list}};
 }
 
-ExitCode predict_command(const PredictOptions& options) {
+void validate_options(const PredictOptions& options, const std::vector<std::string>& given) {
+  const auto is_given = [&](const char* option) {
+    return std::find(given.begin(), given.end(), option) != given.end();
+  };
+  const bool writes = is_given("--out");
+  validate(writes || !options.overwrites,
+           "--overwrite is about the file of --out; add --out FILE.h5");
+  for (const char* option : {"--resize", "--json"})
+    validate(!writes || !is_given(option),
+             "{} is about images, and not about HDF5 files (--out); leave the option out", option);
+  for (const std::string& name : options.request.images) {
+    validate(writes || !data::is_array_file_name(name),
+             "{}: is no JPEG or PNG file; for the samples of HDF5 files name a file for what the "
+             "model answers: --out FILE.h5",
+             name);
+    std::error_code ignored;
+    validate(!writes || !std::filesystem::equivalent(name, options.out, ignored),
+             "--out {}: is the input {}; name another file", options.out, name);
+  }
+  if (writes) validate_predictions_file("--out", options.out, options.overwrites);
+}
+
+/// Applies the model to samples of HDF5 files.
+void predict_files(const PredictOptions& options, Log& log) {
+  const train::PredictRequest& request = options.request;
+  const train::PredictionOptions kept{.top = request.top};
+  PredictionsInfo info;
+  info.option = "--out";
+  info.checkpoint = request.checkpoint;
+  info.flips = request.flips;
+  data::TargetOptions target;
+  train::PredictionRows rows;
+  train::predict_arrays(
+      {request.checkpoint, request.images, request.flips, request.weights}, log,
+      [&](const train::ArrayPrediction& found) {
+        info.files = found.files;
+        for (const auto& file : found.files) info.samples += file.samples;
+        target = found.target;
+        info.answer = &target.answer();
+        info.parts = found.outputs;
+        info.classes = found.classes;
+        info.deck = found.deck;
+        info.checkpoint_digest = found.checkpoint_digest;
+      },
+      [&](const train::EvaluatedRows& some) { train::append(rows, some, kept, target); });
+  write_predictions(comm::Communicator(), options.out, info, kept, rows);
+  fmt::print("{}: {} of {}\n", options.out, counted(info.samples, "sample", "samples"),
+             counted(std::ssize(info.files), "file", "files"));
+}
+
+ExitCode predict_command(const PredictOptions& options, const std::vector<std::string>& given) {
+  validate_options(options, given);
   const KokkosScope kokkos;
   Log log;
+  if (!options.out.empty()) {
+    predict_files(options, log);
+    return ExitCode::done;
+  }
   nlohmann::ordered_json images = nlohmann::ordered_json::array();
   train::predict(options.request, log, [&](const auto& image, const auto& classes) {
     if (options.json)
@@ -60,11 +122,21 @@ ExitCode predict_command(const PredictOptions& options) {
 }  // namespace
 
 void add_predict(CommandLine& line) {
-  Command command = line.add("predict", "Classify JPEG and PNG files");
+  Command command =
+      line.add("predict", "Classify JPEG and PNG files, or answer for the samples of HDF5 files");
   const auto options = std::make_shared<PredictOptions>();
   train::PredictRequest& request = options->request;
   command.option("CHECKPOINT", request.checkpoint, "A checkpoint of a model of images").required();
-  command.option("IMAGE", request.images, "JPEG and PNG files").required();
+  command
+      .option("INPUT", request.images,
+              "JPEG and PNG files; with --out HDF5 and netCDF-4 files, folders or patterns, like "
+              "those that the model was trained on; they need no targets")
+      .required();
+  command
+      .option("--out", options->out,
+              "HDF5 files: write what the model answers for each sample into an HDF5 file")
+      .type_name("FILE.h5");
+  command.flag("--overwrite", options->overwrites, "Replace the file of --out");
   command.option("--top", request.top, "The number of most probable classes")
       .range(1, std::int64_t{1} << 24)
       .default_shown();
@@ -75,8 +147,10 @@ void add_predict(CommandLine& line) {
   add_weights_option(command, request.weights, "the average where the checkpoint has one");
   command.flag("--json", options->json, "As one JSON object");
   command.footer(
-      "Example:\n  trireme predict runs/photos/checkpoints/best.h5 cat.jpg holiday/*.jpg");
-  command.set_single_rank_action([options] { return predict_command(*options); });
+      "Examples:\n  trireme predict runs/photos/checkpoints/best.h5 cat.jpg holiday/*.jpg\n"
+      "  trireme predict runs/fields/checkpoints/best.h5 new.h5 --out answers.h5");
+  command.set_single_rank_action(
+      [options, command] { return predict_command(*options, command.given_options()); });
 }
 
 }  // namespace trireme::app

@@ -34,25 +34,52 @@ struct Column {
   const void* values;
 };
 
+/// Where the samples of this rank come from: the number of the file, and the sample in it.
+struct Origins {
+  std::vector<std::int32_t> file;
+  std::vector<std::int64_t> row;
+};
+
+Origins origins_of(const std::vector<std::int64_t>& samples,
+                   const std::vector<train::ArrayPrediction::File>& files) {
+  std::vector<std::int64_t> ends;
+  for (const auto& file : files) ends.push_back((ends.empty() ? 0 : ends.back()) + file.samples);
+  Origins origins;
+  for (const std::int64_t sample : samples) {
+    const auto file = std::upper_bound(ends.begin(), ends.end(), sample) - ends.begin();
+    origins.file.push_back(static_cast<std::int32_t>(file));
+    origins.row.push_back(sample - (file > 0 ? ends[static_cast<std::size_t>(file - 1)] : 0));
+  }
+  return origins;
+}
+
 std::vector<Column> columns_of(const PredictionsInfo& info, const train::PredictionOptions& options,
-                               const train::PredictionRows& rows) {
-  if (info.context > 0)
-    return {{"index", Hdf5Number::int64, 0, rows.index.data()},
-            {"loss", Hdf5Number::float32, info.context, rows.loss.data()}};
-  if (info.answer != nullptr)
-    return {{"index", Hdf5Number::int64, 0, rows.index.data()},
-            {info.answer->prediction, Hdf5Number::float64, info.parts, rows.prediction.data()},
-            {"target", Hdf5Number::float64, info.parts, rows.target.data()}};
-  const std::int64_t classes = std::ssize(info.classes), top = std::min(options.top, classes);
-  std::vector<Column> columns{
-      {"index", Hdf5Number::int64, 0, rows.index.data()},
-      {"label", Hdf5Number::int32, 0, rows.label.data()},
-      {"predicted", Hdf5Number::int32, 0, rows.predicted.data()},
-      {"loss", Hdf5Number::float32, 0, rows.loss.data()},
-      {"top_class", Hdf5Number::int32, top, rows.top_class.data()},
-      {"top_probability", Hdf5Number::float32, top, rows.top_probability.data()}};
-  if (options.logits)
-    columns.push_back({"logits", Hdf5Number::float32, classes, rows.logits.data()});
+                               const train::PredictionRows& rows, const Origins& origins) {
+  const bool has_targets = info.files.empty();
+  std::vector<Column> columns{{"index", Hdf5Number::int64, 0, rows.index.data()}};
+  const auto add = [&](const char* name, Hdf5Number type, std::int64_t width, const auto& values) {
+    columns.push_back({name, type, width, values.data()});
+  };
+  if (!has_targets) {
+    add("file", Hdf5Number::int32, 0, origins.file);
+    add("row", Hdf5Number::int64, 0, origins.row);
+  }
+  if (info.context > 0) {
+    add("loss", Hdf5Number::float32, info.context, rows.loss);
+    return columns;
+  }
+  if (info.answer->is_vector) {
+    add(info.answer->prediction, Hdf5Number::float64, info.parts, rows.prediction);
+    if (has_targets) add("target", Hdf5Number::float64, info.parts, rows.target);
+    return columns;
+  }
+  if (has_targets) add("label", Hdf5Number::int32, 0, rows.label);
+  add("predicted", Hdf5Number::int32, 0, rows.predicted);
+  if (has_targets) add("loss", Hdf5Number::float32, 0, rows.loss);
+  const std::int64_t top = std::min(options.top, info.parts);
+  add("top_class", Hdf5Number::int32, top, rows.top_class);
+  add("top_probability", Hdf5Number::float32, top, rows.top_probability);
+  if (options.logits) add("logits", Hdf5Number::float32, info.parts, rows.logits);
   return columns;
 }
 
@@ -62,10 +89,13 @@ void lay_out(io::Hdf5File& file, const PredictionsInfo& info, const std::vector<
   file.write_attribute("/", "version", std::int64_t{1});
   file.write_attribute("/", "checkpoint", info.checkpoint);
   file.write_attribute("/", "checkpoint_digest", fmt::format("{:016x}", info.checkpoint_digest));
-  file.write_attribute("/", "split", info.split);
+  if (!info.split.empty()) file.write_attribute("/", "split", info.split);
   file.write_attribute("/", "flip", std::int64_t{info.flips});
   file.write_attribute("/", "deck", info.deck);
   if (!info.classes.empty()) file.write_strings("classes", info.classes);
+  std::vector<std::string> paths;
+  for (const auto& from : info.files) paths.push_back(from.path);
+  if (!paths.empty()) file.write_strings("files", paths);
   for (const Column& column : columns) {
     std::vector<std::int64_t> shape{info.samples};
     if (column.width > 0) shape.push_back(column.width);
@@ -105,8 +135,7 @@ void write_column(const comm::Communicator& world, const io::Hdf5File& file, con
 
 }  // namespace
 
-void validate_predictions_file(const std::string& path, bool overwrites) {
-  constexpr const char* option = "--predictions";
+void validate_predictions_file(const char* option, const std::string& path, bool overwrites) {
   std::error_code ignored;
   validate(overwrites || !std::filesystem::is_regular_file(path, ignored),
            "{} {}: exists; name another file, or add --overwrite to replace it", option, path);
@@ -123,14 +152,15 @@ void validate_predictions_file(const std::string& path, bool overwrites) {
 void write_predictions(const comm::Communicator& world, const std::string& path,
                        const PredictionsInfo& info, const train::PredictionOptions& options,
                        const train::PredictionRows& mine) {
-  const std::vector<Column> columns = columns_of(info, options, mine);
+  const Origins origins = origins_of(mine.index, info.files);
+  const std::vector<Column> columns = columns_of(info, options, mine, origins);
   const bool is_first = world.rank() == 0, has_others = world.size() > 1;
   // 1. Lay out the file on rank 0, which writes alone if it is the only one.
   std::optional<io::StagedFile> staged;
   std::optional<io::Hdf5File> file;
   comm::together(world, [&] {
     if (!is_first) return;
-    staged.emplace(output_target("--predictions", path), io::unique_suffix());
+    staged.emplace(output_target(info.option, path), io::unique_suffix());
     file.emplace(io::Hdf5File::create(staged->temporary(), {}));
     lay_out(*file, info, columns);
     if (has_others) file->close();

@@ -6,25 +6,28 @@
 #include <vector>
 
 #include "trireme/comm/communicator.hpp"
+#include "trireme/train/inference/predict_arrays.hpp"
 #include "trireme/train/scores/prediction_rows.hpp"
 
 namespace trireme::app {
 
-/// Throws InputError if a file of predictions cannot be written there. `overwrites`: one that
-/// exists is replaced.
-void validate_predictions_file(const std::string& path, bool overwrites);
+/// Throws InputError if a file of predictions cannot be written there. `option`: that names it.
+/// `overwrites`: one that exists is replaced.
+void validate_predictions_file(const char* option, const std::string& path, bool overwrites);
 
 /// The parts of a file of predictions that concern all samples.
 struct PredictionsInfo {
+  const char* option = "--predictions";  ///< that names the file
   std::int64_t samples = 0;
-  std::int64_t context = 0;  ///< tokens of a sample; 0 for images
-  /// Of targets that are vectors: what they are, and their numbers; null: a class or text
-  const Answer* answer = nullptr;
-  std::int64_t parts = 0;
-  std::vector<std::string> classes;     ///< names; empty for text
+  std::int64_t context = 0;             ///< tokens of a sample; 0 for images
+  const Answer* answer = nullptr;       ///< what the model answers
+  std::int64_t parts = 0;               ///< classes, or numbers of a vector
+  std::vector<std::string> classes;     ///< names; only of an answer that is one class
   std::string checkpoint, split, deck;  ///< paths and text
   bool flips = false;                   ///< logits are means over an image and its mirror image
   std::uint64_t checkpoint_digest = 0;
+  /// Samples without targets: their files, in the order of the samples. Empty: of a dataset.
+  std::vector<train::ArrayPrediction::File> files;
 };
 
 /// Writes the samples of all ranks into one HDF5 file, and replaces `path` when it is complete.

@@ -13,6 +13,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/path_check.hpp"
+#include "trireme/data/arrays/array_form.hpp"
 #include "trireme/io/file_form.hpp"
 
 namespace trireme::data {
@@ -21,12 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 5> endings{".h5", ".hdf5", ".he5", ".nc", ".nc4"};
-
-bool is_array_file_name(const fs::path& path) {
-  const std::string ending = path.extension().string();
-  return std::find(endings.begin(), endings.end(), ending) != endings.end() &&
-         !path.filename().string().starts_with('.');
-}
 
 std::vector<std::string> files_of_folder(const std::string& folder) {
   std::vector<std::string> paths;
@@ -72,6 +67,12 @@ std::vector<std::string> files_of_pattern(const std::string& pattern) {
 }
 
 }  // namespace
+
+bool is_array_file_name(const fs::path& path) {
+  const std::string ending = path.extension().string();
+  return std::find(endings.begin(), endings.end(), ending) != endings.end() &&
+         !path.filename().string().starts_with('.');
+}
 
 std::vector<std::string> array_paths(const std::string& place) {
   std::error_code ignored;

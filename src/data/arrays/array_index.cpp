@@ -301,6 +301,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   header.kind = DatasetKind::images;
   header.pixel_type = array_type(file.index);
   header.file_bytes = reader.index().file_bytes();
+  if (form.target.empty()) return file;  // Only inputs are read.
   if (sample.target.answer().is_vector)
     file.index.targets = find_vectors(reader.index(), sample, file.index.inputs.front());
   else

@@ -129,7 +129,8 @@ class ArraySource : public SampleSource {
     if (input != nullptr) read_input(index, input);
     if (labels == nullptr) return;
     if (targets_.empty())
-      *static_cast<std::int32_t*>(labels) = labels_[static_cast<std::size_t>(index)];
+      *static_cast<std::int32_t*>(labels) =
+          labels_.empty() ? -1 : labels_[static_cast<std::size_t>(index)];
     else
       read_values(index, static_cast<float*>(labels));
   }

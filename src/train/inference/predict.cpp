@@ -13,11 +13,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <span>
 
 #include "single_rank.hpp"
+#include "stored_model.hpp"
 #include "train/run/restore.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
@@ -47,8 +47,8 @@ deck::Deck image_deck(const checkpoint::Contents& contents, const std::string& p
            path);
   validate(
       !deck.target.answer().is_vector,
-      "{}: its model answers {} (target.kind = \"{}\") and not one class; store the images as a "
-      "dataset and use trireme evaluate --predictions",
+      "{}: its model answers {} (target.kind = \"{}\") and not one class; name HDF5 files as those "
+      "it was trained on, and --out FILE.h5",
       path, deck.target.answer().parts, deck.target.answer().word);
   return deck;
 }
@@ -86,17 +86,7 @@ TrainedImages images_of(const checkpoint::Contents& contents, const deck::Deck& 
 /// and PNG files. Throws InputError.
 data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck::Deck& deck,
                                const std::string& path) {
-  const auto shape_of = [&](const std::vector<std::string>& names, int rank) -> Shape {
-    for (const std::string& name : names)
-      for (const checkpoint::Contents::Entry& entry : contents.tensors)
-        if (entry.path == "model/" + name && entry.shape.rank() == rank &&
-            entry.shape.elements() > 0)
-          return entry.shape;
-    throw InputError(
-        fmt::format("{}: has no tensor {} of {} dimensions, so it does not hold the "
-                    "model of its deck",
-                    path, names.front(), rank));
-  };
+  const model::ShapeInFile shape_of = shapes_in(contents, path);
   const TrainedImages images = images_of(contents, deck, shape_of, path);
   data::DatasetInfo info;
   info.kind = data::DatasetKind::encoded_images;
@@ -107,8 +97,11 @@ data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck:
   validate(
       images.pixel_bits == 8,
       "{}: its model was trained on images of {} bits a value, but JPEG and PNG files are read "
-      "with 8; store the images as a dataset and use trireme evaluate --predictions",
-      path, images.pixel_bits);
+      "with 8; {}",
+      path, images.pixel_bits,
+      deck.data.hdf5.is_used()
+          ? "name HDF5 files as those it was trained on, and --out FILE.h5"
+          : "store the images as a dataset and use trireme evaluate --predictions");
   validate(info.channels == 1 || info.channels == 3,
            "{}: its model takes images of {} channels; JPEG and PNG files are read as gray images "
            "(1) or as RGB (3)",
@@ -122,23 +115,6 @@ data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck:
            "deck makes {} x {}; both must be alike",
            path, trained.height, trained.width, evaluated.height, evaluated.width);
   return info;
-}
-
-/// Compares the tensors with the model before memory is allocated for it. Throws InputError.
-void validate_shapes(const model::Model& model, const checkpoint::Contents& contents,
-                     const std::string& path) {
-  std::map<std::string, Shape> stored;
-  for (const checkpoint::Contents::Entry& entry : contents.tensors)
-    stored[entry.path] = entry.shape;
-  for (const parallel::ParameterList::Entry& entry : model.parameters().entries()) {
-    const parallel::ParameterSpec& spec = entry.spec;
-    const auto found =
-        stored.find((spec.role == parallel::Role::weight ? "model/" : "buffers/") + spec.name);
-    validate(found != stored.end(), "{}: has no tensor {}, which the model of its deck needs", path,
-             spec.name);
-    validate(found->second == spec.shape, "{}: {} has shape {}, but the model of its deck needs {}",
-             path, spec.name, to_string(found->second), to_string(spec.shape));
-  }
 }
 
 /// The files of a request, as images of the model.

@@ -10,10 +10,11 @@ namespace {
 
 void append_image(PredictionRows& to, std::int32_t label, std::span<const float> logits,
                   const PredictionOptions& options) {
-  const SampleResult result = result_of(0, label, logits);
-  to.label.push_back(label);
-  to.predicted.push_back(result.predicted);
-  to.loss.push_back(static_cast<float>(result.loss));
+  to.predicted.push_back(predicted_class(logits));
+  if (label >= 0) {
+    to.label.push_back(label);
+    to.loss.push_back(static_cast<float>(result_of(0, label, logits).loss));
+  }
   const std::vector<double> probabilities = probabilities_of(logits);
   for (const std::int32_t c : top_classes(logits, static_cast<std::size_t>(options.top))) {
     to.top_class.push_back(c);

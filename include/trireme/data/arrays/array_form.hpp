@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,10 @@ struct ArrayForm {
     rows,  ///< one index of the first dimension of each dataset
     files  ///< a whole file
   };
-  std::vector<std::string> input;   ///< paths of datasets, stacked as channels; empty: no table
-  std::vector<std::string> target;  ///< path of the dataset of classes, or paths of values
+  std::vector<std::string> input;  ///< paths of datasets, stacked as channels; empty: no table
+  /// Path of the dataset of classes, or paths of vectors; empty: targets are not read, and labels
+  /// are -1.
+  std::vector<std::string> target;
   /// The dimensions of one sample of an input, each of the letters h, w and c at most once. Those
   /// that are missing have the extent 1.
   std::string layout;
@@ -23,5 +26,9 @@ struct ArrayForm {
 
   bool is_used() const { return !input.empty(); }
 };
+
+/// Returns whether a name is one of an HDF5 or netCDF-4 file that is taken from a folder: *.h5,
+/// *.hdf5, *.he5, *.nc or *.nc4, and hidden files are not.
+bool is_array_file_name(const std::filesystem::path& path);
 
 }  // namespace trireme::data

@@ -21,7 +21,7 @@ struct PredictionOptions {
 /// The samples that one rank has evaluated, in the order of their evaluation.
 struct PredictionRows {
   std::vector<std::int64_t> index;             ///< of the sample in the dataset
-  std::vector<std::int32_t> label, predicted;  ///< images
+  std::vector<std::int32_t> label, predicted;  ///< images; no label if it is unknown (-1)
   std::vector<float> loss;                     ///< images: of the sample; text: of each token
   std::vector<std::int32_t> top_class;         ///< images: [samples, top]
   std::vector<float> top_probability;          ///< images: [samples, top]
