@@ -14,6 +14,7 @@
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/ops/normalization.hpp"
+#include "trireme/ops/pixel_copies.hpp"
 
 namespace trireme::model {
 
@@ -43,28 +44,40 @@ Convolution2d::Convolution2d(std::string name, const Sizes& sizes,
 }
 
 void Convolution2d::declare(parallel::ParameterList& list) {
-  const auto& [in, out, kernel, stride, padding] = sizes_;
   weight_ = list.declare({.name = name_ + ".weight",
-                          .shape = {out, in, kernel, kernel},
+                          .shape = {sizes_.out, sizes_.in, sizes_.kernel, sizes_.kernel},
                           .initializer = start_,
                           .inner = InnerOrder::channels_last,
                           .form = MatrixForm::out_in});
+}
+
+Shape Convolution2d::wrapped_shape(const Shape& input) const {
+  return {input[0], input[1] + sizes_.wrapped.sum(), input[2] + sizes_.wrapped.sum(), input[3]};
+}
+
+Tensor Convolution2d::wrap(MicroBatchPass& pass, const Tensor& x) const {
+  if (!wraps()) return x;
+  const Tensor y = pass.context().workspace().allocate(x.dtype, wrapped_shape(x.shape));
+  ops::periodic_pad_forward(pass.context(), sizes_.wrapped, x, y);
+  return y;
 }
 
 ops::Convolution Convolution2d::problem(const Shape& input, DType dtype) const {
   // Further channels in memory are 0; only images have them.
   TRIREME_EXPECT(input[3] == sizes_.in ||
                  (input[3] == ops::padded_image_channels && sizes_.in < input[3]));
+  const Shape wrapped = wrapped_shape(input);
   return {.batch = input[0],
-          .height = input[1],
-          .width = input[2],
+          .height = wrapped[1],
+          .width = wrapped[2],
           .in_channels = sizes_.in,
           .out_channels = sizes_.out,
           .kernel = sizes_.kernel,
           .stride = sizes_.stride,
           .padding = sizes_.padding,
           .dtype = dtype,
-          .padded_channels = input[3]};
+          .padded_channels = input[3],
+          .dilation = sizes_.dilation};
 }
 
 Shape Convolution2d::output_shape(const Shape& input) const {
@@ -76,24 +89,38 @@ Tensor Convolution2d::forward(MicroBatchPass& pass, const Tensor& x,
                               const ops::BatchStatistics* statistics) {
   const ops::Convolution convolution = problem(x.shape, x.dtype);
   const Tensor y = pass.activation(x.dtype, convolution.output_shape());
+  const ArenaScope scope(pass.context().workspace());
+  const Tensor from = wrap(pass, x);
   if (statistics != nullptr)
-    ops::convolution_statistics_forward(pass.context(), convolution, x, weight(pass), y,
+    ops::convolution_statistics_forward(pass.context(), convolution, from, weight(pass), y,
                                         *statistics);
   else
-    ops::convolution_forward(pass.context(), convolution, x, weight(pass), y);
+    ops::convolution_forward(pass.context(), convolution, from, weight(pass), y);
   pass.push_saved(x);
   return y;
 }
 
+// The copy with periodic borders is made again for the gradient of the weight: a copy costs less
+// than memory that is held from forward to backward.
 Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
                                const Tensor& addend) {
   const Tensor x = pass.pop_saved();
   const ops::Convolution convolution = problem(x.shape, x.dtype);
-  if (const Tensor dweight = pass.gradient_of(weight_); dweight.defined())
-    ops::convolution_backward_weight(pass.context(), convolution, x, dy, dweight, pass.write());
+  if (const Tensor dweight = pass.gradient_of(weight_); dweight.defined()) {
+    const ArenaScope scope(pass.context().workspace());
+    ops::convolution_backward_weight(pass.context(), convolution, wrap(pass, x), dy, dweight,
+                                     pass.write());
+  }
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
-  ops::convolution_backward_data(pass.context(), convolution, dy, weight(pass), addend, dx);
+  if (!wraps()) {
+    ops::convolution_backward_data(pass.context(), convolution, dy, weight(pass), addend, dx);
+    return dx;
+  }
+  const ArenaScope scope(pass.context().workspace());
+  const Tensor dwrapped = pass.context().workspace().allocate(x.dtype, wrapped_shape(x.shape));
+  ops::convolution_backward_data(pass.context(), convolution, dy, weight(pass), {}, dwrapped);
+  ops::periodic_pad_backward(pass.context(), sizes_.wrapped, dwrapped, addend, dx);
   return dx;
 }
 

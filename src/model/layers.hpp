@@ -25,6 +25,9 @@ class Convolution2d {
   struct Sizes {
     std::int64_t in, out, kernel = 1, stride = 1;
     ops::Padding padding = 0;
+    std::int64_t dilation = 1;  ///< pixels from one tap of the kernel to the next
+    /// Rows and columns of the opposite edge that continue the image, at most all of them.
+    ops::Padding wrapped = 0;
   };
   /// Without a start the weights are Kaiming normal (fan out).
   Convolution2d(std::string name, const Sizes& sizes,
@@ -43,7 +46,12 @@ class Convolution2d {
 
  private:
   ops::Weight weight(MicroBatchPass& pass) { return pass.single_use_weight(weight_, prepared_); }
-  /// `input`: the shape in memory.
+  bool wraps() const { return sizes_.wrapped.sum() > 0; }
+  /// Returns the shape of an image with its periodic borders.
+  Shape wrapped_shape(const Shape& input) const;
+  /// Copies x with its periodic borders to the workspace. Without borders returns x.
+  Tensor wrap(MicroBatchPass& pass, const Tensor& x) const;
+  /// `input`: the shape in memory, without periodic borders.
   ops::Convolution problem(const Shape& input, DType dtype) const;
   std::string name_;
   Sizes sizes_;

@@ -32,8 +32,8 @@ void for_each_tap(const Convolution& c, const Visit& visit) {
       for (std::int64_t j = 0; j < c.out_width(); ++j)
         for (std::int64_t r = 0; r < c.kernel; ++r)
           for (std::int64_t s = 0; s < c.kernel; ++s) {
-            const std::int64_t row = i * c.stride - c.padding.before + r,
-                               column = j * c.stride - c.padding.before + s;
+            const std::int64_t row = i * c.stride - c.padding.before + r * c.dilation,
+                               column = j * c.stride - c.padding.before + s * c.dilation;
             if (row < 0 || row >= c.height || column < 0 || column >= c.width) continue;
             for (std::int64_t k = 0; k < c.out_channels; ++k)
               for (std::int64_t ch = 0; ch < c.in_channels; ++ch) {
@@ -60,9 +60,15 @@ Values reference_backward_weight(const Convolution& c, const Values& x, const Va
   return dw;
 }
 
+Convolution dilated(Convolution c, std::int64_t dilation) {
+  c.dilation = dilation;
+  return c;
+}
+
 std::string name_of(const Convolution& c) {
-  return fmt::format("{} {} -> {} kernel {} stride {} padding {}", to_string(c.dtype),
+  return fmt::format("{} {} -> {} kernel {} stride {} dilation {} padding {}", to_string(c.dtype),
                      to_string(c.input_shape()), to_string(c.output_shape()), c.kernel, c.stride,
+                     c.dilation,
                      c.padding.before == c.padding.after
                          ? std::to_string(c.padding.before)
                          : fmt::format("{} and {}", c.padding.before, c.padding.after));
@@ -102,6 +108,16 @@ std::vector<Convolution> cases() {
       {3, 9, 8, 5, 7, 3, 2, {0, 1}},
       {2, 8, 8, 32, 32, 3, 1, {2, 0}},
       {1, 7, 6, 3, 8, 4, 2, {1, 2}},
+      // dilated: of every number of channels, with strides, few pixels, and Winograd's shapes
+      dilated({4, 16, 16, 32, 32, 3, 1, 1}, 2),
+      dilated({4, 16, 16, 32, 32, 3, 1, 2}, 2),
+      dilated({2, 9, 11, 13, 19, 3, 1, 3}, 3),
+      dilated({2, 13, 11, 7, 5, 3, 2, 2}, 2),
+      dilated({3, 8, 9, 16, 32, 3, 2, {2, 4}}, 3),
+      dilated({2, 9, 8, 3, 8, 4, 3, {1, 5}}, 2),
+      dilated({5, 4, 4, 64, 64, 3, 1, 2}, 2),
+      dilated({1, 17, 15, 8, 8, 5, 1, 8}, 4),
+      dilated({2, 5, 5, 32, 64, 1, 1, 0}, 3),
   };
   std::vector<Convolution> all;
   for (const DType dtype : compute_types) {

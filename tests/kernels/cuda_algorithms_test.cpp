@@ -128,6 +128,13 @@ TEST(AlgorithmTable, EachProblemHasItsOwnName) {
     }
   }
   EXPECT_EQ(names.size(), problems);
+  // Names without dilation are in files of users.
+  Convolution c{2, 9, 8, 3, 4, 5, 2, 1, DType::float32};
+  EXPECT_EQ(to_string(problem_of(Problem::Kind::convolution_forward, c)),
+            "convolution_forward float32 2x9x8x3x4x5x2x1");
+  c.dilation = 2;
+  EXPECT_EQ(to_string(problem_of(Problem::Kind::convolution_forward, c)),
+            "convolution_forward float32 2x9x8x3x4x5x4294967298x1");
   EXPECT_EQ(to_string(problem_of(Problem::Kind::linear_backward_weight,
                                  Linear{8, 16, 32, MatrixOrder::in_out, DType::bfloat16}, true,
                                  DType::float32)),

@@ -175,7 +175,9 @@ TEST(CudaGraph, EnginesOfOneOrderForTheConvolutionsOfAResNet) {
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
       for (const Convolution& c : {Convolution{16, 56, 56, 64, 64, 3, 1, 1, dtype},
                                    Convolution{16, 28, 28, 256, 128, 1, 1, 0, dtype},
-                                   Convolution{16, 56, 56, 128, 128, 3, 2, 1, dtype}}) {
+                                   Convolution{16, 56, 56, 128, 128, 3, 2, 1, dtype},
+                                   Convolution{16, 56, 56, 64, 64, 3, 1, 2, dtype, 0, 2},
+                                   Convolution{16, 56, 56, 64, 64, 3, 2, 4, dtype, 0, 4}}) {
         for (const auto kind :
              {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data,
               Problem::Kind::convolution_backward_weight}) {

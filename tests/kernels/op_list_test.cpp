@@ -69,6 +69,8 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "mean_pool_forward",
                                                "merge_statistics",
                                                "pack_status",
+                                               "periodic_pad_backward",
+                                               "periodic_pad_forward",
                                                "positions_backward",
                                                "prepare_images",
                                                "read_status",
@@ -90,6 +92,8 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "swiglu_forward",
                                                "transpose",
                                                "update_ema",
+                                               "upsample_backward",
+                                               "upsample_forward",
                                                "value_loss",
                                                "weighted_sum"};
   std::vector<std::string_view> names;

@@ -262,6 +262,7 @@ TEST(Winograd, IsPreferredWhereItIsFaster) {
                                    changed([](Convolution& o) { o.stride = 2; }),
                                    changed([](Convolution& o) { o.padding = 0; }),
                                    changed([](Convolution& o) { o.kernel = 1; }),
+                                   changed([](Convolution& o) { o.dilation = 2; }),
                                    changed([](Convolution& o) { o.in_channels = 3; }),
                                    changed([](Convolution& o) { ++o.out_channels; })}) {
     EXPECT_FALSE(supports_winograd(other));

@@ -96,11 +96,14 @@ inline model::ModelOptions chain_of_convolutions(const std::string& norm) {
                     relu = "{ kind = \"activation\" }, ";
   return chain("[" + conv + "8 }, " + norms + relu +                                      //
                "{ kind = \"residual\", body = [" + conv + "12, stride = 2 }, " + norms +  //
-               relu + conv + "12 }, " + norms + "] }, " + relu +                          //
-               "{ kind = \"residual\", drop_path = 0.2, body = [" + norms + relu + conv +
-               "12 }] }, " +
-               "{ kind = \"conv\", channels = 8, kernel = 2 }, "
+               relu + conv + "12, dilation = 2, padding_mode = \"periodic\" }, " + norms + "] }, " +
+               relu + "{ kind = \"residual\", drop_path = 0.2, body = [" + norms + relu + conv +
+               "12 }] }, { kind = \"residual\", body = [" + conv +
+               "12, padding_mode = \"periodic\" }] }, " +
+               "{ kind = \"conv\", channels = 8, kernel = 2, padding_mode = \"periodic\" }, "
                "{ kind = \"activation\", activation = \"silu\" }, "
+               "{ kind = \"upsample\", factor = 2 }, "
+               "{ kind = \"conv\", channels = 6, kernel = 3, stride = 2, dilation = 2 }, "
                "{ kind = \"pool\", kernel = 3, stride = 1, padding = 1 }, "
                "{ kind = \"pool\", pool = \"mean\" }, { kind = \"flatten\" }, "
                "{ kind = \"dropout\", rate = 0.1 }, { kind = \"linear\", width = 5 }]");

@@ -50,22 +50,24 @@ tensorboard = false
 """
 
 CONV = '{ kind = "conv", channels = %d, kernel = 3, bias = false%s }, '
+PERIODIC = ', padding_mode = "periodic"'
 NORM = '{ kind = "norm", norm = "group", groups = 4 }, '
 RELU = '{ kind = "activation" }, '
 PIXELS = (
     "["
-    + CONV % (8, "")
+    + CONV % (8, PERIODIC)
     + NORM
     + RELU
     + '{ kind = "residual", body = ['
     + CONV % (16, ", stride = 2")
     + NORM
     + RELU
-    + CONV % (16, "")
+    + CONV % (16, ", dilation = 2" + PERIODIC)
     + NORM
     + "] }, "
     + RELU
     + '{ kind = "conv", channels = 16, kernel = 2, padding = [0, 1] }, '
+    + '{ kind = "upsample", factor = 2 }, { kind = "pool" }, '
     + '{ kind = "activation", activation = "silu" }, { kind = "pool" }, { kind = "flatten" }, '
     + '{ kind = "dropout", rate = 0.1 }, { kind = "linear", width = 24 }, '
     + '{ kind = "activation", activation = "gelu" }, { kind = "linear", width = 5 }]'

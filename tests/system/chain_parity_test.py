@@ -12,8 +12,9 @@ import harness
 
 try:
     import h5py
-    import safetensors  # noqa: F401 (chain_in_torch.py needs it)
-    import torch  # noqa: F401
+    import safetensors.torch
+    import torch
+    from torch import nn
 except ImportError as error:
     MISSING = str(error)
 else:
@@ -51,6 +52,59 @@ BUILT_IN = {
     "vit": 'kind = "vit"\npool = "mean"\npatch = 4\nlayers = 4\nheads = 4\nwidth = 64\n'
     "mlp_ratio = 2",
 }
+# Dilated and periodic convolutions with and without strides, of odd and even kernels, and larger
+# images.
+FIELDS = """
+[model]
+kind = "chain"
+blocks = [
+{ kind = "conv", channels = 8, kernel = 3, dilation = 2, padding_mode = "periodic", bias = false },
+{ kind = "norm", norm = "group", groups = 4 },
+{ kind = "activation" },
+{ kind = "pool", pool = "mean" },
+{ kind = "conv", channels = 12, kernel = 5, stride = 2, dilation = 2, padding = 4 },
+{ kind = "activation", activation = "silu" },
+{ kind = "upsample", factor = 3 },
+{ kind = "residual", body = [
+  { kind = "conv", channels = 12, kernel = 4, dilation = 3, padding_mode = "periodic" },
+] },
+{ kind = "conv", channels = 12, kernel = 3, stride = 3, padding = 2, padding_mode = "periodic" },
+{ kind = "activation" },
+{ kind = "flatten" },
+{ kind = "linear", width = 10 },
+]
+"""
+
+
+def fields_in_torch():
+    """Returns the network of FIELDS in PyTorch."""
+
+    class Residual(nn.Module):
+        def __init__(self, *body):
+            super().__init__()
+            self.body = nn.Sequential(*body)
+
+        def forward(self, x):
+            return x + self.body(x)
+
+    class Flatten(nn.Module):
+        def forward(self, x):
+            return x.permute(0, 2, 3, 1).flatten(1)
+
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, dilation=2, padding=2, padding_mode="circular", bias=False),
+        nn.GroupNorm(4, 8),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(8, 12, 5, stride=2, dilation=2, padding=4),
+        nn.SiLU(),
+        nn.Upsample(scale_factor=3, mode="nearest"),
+        Residual(nn.Conv2d(12, 12, 4, dilation=3, padding="same", padding_mode="circular")),
+        nn.Conv2d(12, 12, 3, stride=3, padding=2, padding_mode="circular"),
+        nn.ReLU(),
+        Flatten(),
+        nn.Linear(8 * 8 * 12, 10),
+    )
 
 
 def model_of_example(name):
@@ -112,6 +166,47 @@ class ChainParity(harness.Case):
                     os.rename(self.path(file), self.path(name + "-" + file))
                 for file in ("a.safetensors", "a.h5", "b.h5"):
                     os.remove(self.path(file))
+
+    def shards(self, name):
+        """Returns a dataset of all shards, as one array."""
+        parts = []
+        for shard in sorted(glob.glob(self.path("data/pixels/*.h5"))):
+            with h5py.File(shard) as stored:
+                parts.append(torch.from_numpy(stored[name][:]))
+        return torch.cat(parts)
+
+    @unittest.skipIf(MISSING, MISSING)
+    def test_fields_train_as_in_pytorch(self):
+        self.start(FIELDS, "first", 1)
+        self.call("export", "first/checkpoints/step_000000001.h5", "--out", "a.safetensors")
+        self.call("import", "a.safetensors", "first.toml", "--out", "a.h5")
+        losses = self.start(FIELDS, "fields", STEPS, "--restart", "a.h5", "--weights-only")
+        last = "fields/checkpoints/step_%09d.h5" % STEPS
+        self.call("export", last, "--out", "b.safetensors")
+
+        def weights(file):
+            tensors = safetensors.torch.load_file(self.path(file))
+            return {name.removeprefix("blocks."): tensor for name, tensor in tensors.items()}
+
+        torch.set_num_threads(1)
+        model = fields_in_torch()
+        model.load_state_dict(weights("a.safetensors"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+        images = (self.shards("images")[..., 0].unsqueeze(1).float() / 255 - 0.2860) / 0.3530
+        labels = self.shards("labels").long()
+        for step, loss in enumerate(losses):
+            rows = slice(32 * step, 32 * step + 32)
+            expected = nn.functional.cross_entropy(model(images[rows]), labels[rows])
+            self.assertLess(abs(expected.item() - loss) / loss, 2e-5, step)
+            optimizer.zero_grad()
+            expected.backward()
+            optimizer.step()
+        self.assertEqual(len(losses), STEPS)
+        self.assertLess(losses[-1], 0.9 * losses[0])
+        trained = model.state_dict()
+        for name, tensor in weights("b.safetensors").items():
+            difference = (trained[name] - tensor).norm() / tensor.norm()
+            self.assertLess(difference.item(), 1e-4, name)
 
     @unittest.skipIf(MISSING, MISSING)
     def test_the_vgg_in_pytorch(self):

@@ -20,7 +20,7 @@ struct Padding {
   bool operator==(const Padding&) const = default;
 };
 
-/// A square 2-D convolution without groups, dilation or bias. Input [B, H, W, C], weight [K, R, R,
+/// A square 2-D convolution without groups or bias. Input [B, H, W, C], weight [K, R, R,
 /// C] in memory order, output [B, H', W', K].
 ///
 /// The input may have more channels in memory than the weight, all zeros (`padded_channels`).
@@ -33,6 +33,8 @@ struct Convolution {
   /// Type of input, weight and output: float32, bfloat16 or float16. Sums are float32.
   DType dtype = DType::float32;
   std::int64_t padded_channels = 0;  ///< channels of the input in memory, if more than in_channels
+  /// Pixels from one tap of the kernel to the next: 1 if they are neighbors.
+  std::int64_t dilation = 1;
   bool is_padded() const { return padded_channels > in_channels; }
   /// Returns the same convolution with a padded weight.
   Convolution with_padded_weight() const {
@@ -41,8 +43,10 @@ struct Convolution {
     c.padded_channels = 0;
     return c;
   }
-  std::int64_t out_height() const { return (height + padding.sum() - kernel) / stride + 1; }
-  std::int64_t out_width() const { return (width + padding.sum() - kernel) / stride + 1; }
+  /// Returns the rows and columns that the kernel reaches.
+  std::int64_t window() const { return dilation * (kernel - 1) + 1; }
+  std::int64_t out_height() const { return (height + padding.sum() - window()) / stride + 1; }
+  std::int64_t out_width() const { return (width + padding.sum() - window()) / stride + 1; }
   Shape input_shape() const {
     return {batch, height, width, is_padded() ? padded_channels : in_channels};
   }

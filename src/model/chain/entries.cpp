@@ -22,8 +22,8 @@ using namespace keys;
 namespace {
 
 // oneDNN has no fast convolutions of larger kernels (20 times slower at 16 than at 15).
-constexpr double max_kernel = 15, max_patch = 1024, max_padding = 255, max_pool_kernel = 15,
-                 max_gain = 1e6;
+constexpr double max_kernel = 15, max_dilation = 255, max_patch = 1024, max_padding = 255,
+                 max_pool_kernel = 15, max_factor = 64, max_gain = 1e6;
 
 /// The words of all kinds, in the order of Kind.
 template <std::size_t... index>
@@ -60,29 +60,29 @@ std::string word_of(const Words<Form>& words, Form form) {
 
 AppliesTo applies(bool is_met, const char* condition) { return {is_met, condition, ""}; }
 
-/// "same", the zeros on each side, or a list of those before and after.
+/// "same", the rows and columns on each side, or a list of those before and after.
 Field padding_field(std::optional<ops::Padding>& value) {
-  static constexpr const char* wanted = "\"same\", a number of zeros, or [before, after]";
+  static constexpr const char* wanted = "\"same\", a number of pixels, or [before, after]";
   const NumberRange range = between(0, max_padding);
   const auto read = [&value, range](const Value& given) -> std::string {
     if (given.string() == "same") {
       value.reset();
       return "";
     }
-    std::vector<std::int64_t> zeros;
+    std::vector<std::int64_t> pixels;
     if (const auto list = given.list()) {
       for (const Value& element : *list)
-        if (element.integer()) zeros.push_back(*element.integer());
-      if (zeros.size() != 2 || list->size() != 2) return fmt::format("must be {}", wanted);
+        if (element.integer()) pixels.push_back(*element.integer());
+      if (pixels.size() != 2 || list->size() != 2) return fmt::format("must be {}", wanted);
     } else if (const auto both = given.integer()) {
-      zeros = {*both, *both};
+      pixels = {*both, *both};
     } else {
       return given.wrong_type(wanted);
     }
-    for (const std::int64_t count : zeros)
+    for (const std::int64_t count : pixels)
       if (!range.contains(static_cast<double>(count)))
         return range.range_error(static_cast<double>(count));
-    value = ops::Padding(zeros[0], zeros[1]);
+    value = ops::Padding(pixels[0], pixels[1]);
     return "";
   };
   const auto write = [&value]() -> std::string {
@@ -134,8 +134,16 @@ void visit(Visitor& v, Conv& conv) {
   v.field({"stride", "Sets the pixels of a step."},
           omitted_if_default<std::int64_t>(conv.stride, 1,
                                            integer(conv.stride, between(1, max_kernel))));
-  v.field({"padding", "Sets the zeros around the image."},
+  v.field({"dilation", "Sets the pixels from one tap of the kernel to the next."},
+          omitted_if_default<std::int64_t>(conv.dilation, 1,
+                                           integer(conv.dilation, between(1, max_dilation))));
+  v.field({"padding", "Sets the rows and columns around the image."},
           left_out_if(!conv.padding, padding_field(conv.padding)));
+  v.field({"padding_mode", "Selects what is around the image: zeros, or the image again."},
+          omitted_if_default(
+              conv.padding_mode, PaddingMode::zeros,
+              choice<PaddingMode>(conv.padding_mode, {{"zeros", PaddingMode::zeros},
+                                                      {"periodic", PaddingMode::periodic}})));
   v.field({"bias", "Adds a trained number to each channel."},
           omitted_if_default(conv.bias, true, flag(conv.bias)));
   visit_start(v, conv.init);
@@ -169,6 +177,14 @@ void visit(Visitor& v, Pool& pool) {
   v.field({"padding", "Sets the pixels around the image.", windows},
           omitted_if_default<std::int64_t>(pool.padding, 0,
                                            integer(pool.padding, between(0, max_pool_kernel / 2))));
+}
+
+void visit(Visitor& v, Upsample& upsample) {
+  v.field({"factor",
+           "Sets the rows and columns that each pixel becomes.",
+           {},
+           "give the rows and columns that each pixel becomes"},
+          integer(upsample.factor, between(2, max_factor)));
 }
 
 void visit(Visitor& v, Linear& linear) {
@@ -258,6 +274,13 @@ std::string wrong_place(const Entry& entry, const Entry* before, bool ends_body)
   if (const auto* pool = entry.as<Pool>(); pool && pool->padding > pool->kernel / 2)
     return fmt::format("padding = {} is more than half of kernel = {}; use {} or less",
                        pool->padding, pool->kernel, pool->kernel / 2);
+  if (const auto* conv = entry.as<Conv>()) {
+    if (conv->dilation > 1 && conv->kernel == 1)
+      return fmt::format("dilation = {} has no effect with kernel = 1; remove it", conv->dilation);
+    if (conv->padding_mode == PaddingMode::periodic && conv->borders().sum() == 0)
+      return fmt::format("padding_mode = \"periodic\" has no effect with {}; remove it",
+                         conv->padding ? "padding = 0" : "kernel = 1");
+  }
   const auto* activation = entry.as<Activation>();
   const auto* earlier = before ? before->as<Activation>() : nullptr;
   if (activation && (entry.repeat > 1 || (earlier && earlier->form == activation->form)))
@@ -340,7 +363,7 @@ std::vector<Entry> comparable(const std::vector<Entry>& list) {
   for (Entry entry : list) {
     std::visit(
         []<class T>(T& values) {
-          if constexpr (std::is_same_v<T, Conv>) values.padding = values.zeros();
+          if constexpr (std::is_same_v<T, Conv>) values.padding = values.borders();
           if constexpr (std::is_same_v<T, Pool>) values.stride = values.step();
           if constexpr (std::is_same_v<T, Residual>) values.projection = Projection::automatic;
           if constexpr (requires { values.init; }) values.init.reset();

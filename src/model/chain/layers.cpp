@@ -10,6 +10,7 @@
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/embedding.hpp"
 #include "trireme/ops/image.hpp"
+#include "trireme/ops/pixel_copies.hpp"
 #include "trireme/ops/transpose.hpp"
 
 namespace trireme::model::chain {
@@ -244,6 +245,22 @@ Tensor PoolLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool /*want_d
     ops::max_pool_backward(pass.context(), pooling, dy, pass.pop_saved(), dx);
   else
     ops::mean_pool_backward(pass.context(), pooling, dy, dx);
+  return dx;
+}
+
+Tensor UpsampleLayer::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& /*residual*/) {
+  const Tensor y = pass.activation(
+      x.dtype, {x.shape[0], factor_ * x.shape[1], factor_ * x.shape[2], x.shape[3]});
+  ops::upsample_forward(pass.context(), factor_, x, y);
+  return y;
+}
+
+Tensor UpsampleLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
+                               const Tensor& /*addend*/) {
+  if (!want_dx) return {};
+  const Tensor dx = pass.gradient(
+      dy.dtype, {dy.shape[0], dy.shape[1] / factor_, dy.shape[2] / factor_, dy.shape[3]});
+  ops::upsample_backward(pass.context(), factor_, dy, dx);
   return dx;
 }
 

@@ -179,6 +179,19 @@ class PoolLayer final : public Layer {
   bool is_max_;
 };
 
+/// Makes factor x factor pixels of each pixel.
+class UpsampleLayer final : public Layer {
+ public:
+  explicit UpsampleLayer(std::int64_t factor) : factor_(factor) {}
+  Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual) override;
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx,
+                  const Tensor& addend) override;
+  bool reads_output() const override { return false; }
+
+ private:
+  std::int64_t factor_;
+};
+
 /// The mean over all pixels or tokens; `input` is the shape of one sample.
 class GlobalPoolLayer final : public Layer {
  public:

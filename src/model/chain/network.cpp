@@ -17,7 +17,7 @@
 
 #include <fmt/format.h>
 
-#include "layers.hpp"
+#include "blocks.hpp"
 #include "parts.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
@@ -63,12 +63,6 @@ class Builder {
     before_ = fmt::format("the data, images of {}", to_string(sample));
   }
 
-  /// A block of the model.
-  struct Group {
-    std::string name, contents;
-    Layers layers;
-    Shape output;  ///< of one sample
-  };
   std::vector<Group> groups() {
     std::vector<Group> all;
     bool begun = false;
@@ -103,19 +97,24 @@ class Builder {
             return add(values, placed, list, i, layers);
         },
         placed.entry->kind);
-    const Placed& last = list[i + taken - 1];
-    validate(shape_.elements() <= max_elements,
-             "model.blocks: {} gives {}, more than {} numbers a sample; use smaller extents",
-             last.in_words(), to_string(shape_), max_elements);
-    const std::int64_t rows = shape_.elements() / shape_.back();
+    const std::string last = list[i + taken - 1].in_words();
+    require_countable(last + " gives", shape_);
+    before_ = fmt::format("{}, which gives {}", last, to_string(shape_));
+    return taken;
+  }
+
+  /// Throws InputError if a tensor of such samples has too many numbers or rows. `what` begins the
+  /// message, as in "blocks.3 (conv) gives".
+  void require_countable(const std::string& what, const Shape& shape) const {
+    validate(shape.elements() <= max_elements,
+             "model.blocks: {} {}, more than {} numbers a sample; use smaller extents", what,
+             to_string(shape), max_elements);
+    const std::int64_t rows = shape.elements() / shape.back();
     const std::int64_t most = std::max<std::int64_t>(ops::max_rows / rows, 1);
     validate(batch_ <= most,
-             "batch.micro = {}: {} gives {}, more rows in a micro-batch than a matrix product can "
+             "batch.micro = {}: {} {}, more rows in a micro-batch than a matrix product can "
              "count ({}); use {}{}",
-             batch_, last.in_words(), to_string(shape_), ops::max_rows, most,
-             most > 1 ? " or less" : "");
-    before_ = fmt::format("{}, which gives {}", last.in_words(), to_string(shape_));
-    return taken;
+             batch_, what, to_string(shape), ops::max_rows, most, most > 1 ? " or less" : "");
   }
 
   /// Throws InputError unless the shape that is reached has one of these numbers of extents.
@@ -164,32 +163,52 @@ class Builder {
   }
 
   /// Sets the shape behind windows, as of a convolution, and checks that there is one.
-  void take_windows(const Placed& placed, std::int64_t kernel, std::int64_t stride,
-                    const ops::Padding& padding, std::int64_t channels) {
+  void take_windows(const Placed& placed, const Convolution2d::Sizes& windows) {
+    const std::int64_t borders = windows.padding.sum() + windows.wrapped.sum(),
+                       window = windows.dilation * (windows.kernel - 1) + 1;
     const auto extent = [&](std::int64_t size) {
-      return (size + padding.before + padding.after - kernel) / stride + 1;
+      return (size + borders - window) / windows.stride + 1;
     };
-    const std::int64_t smallest = std::min(shape_[0], shape_[1]);
-    require(placed, smallest + padding.before + padding.after >= kernel,
-            "an image as large as its kernel",
-            "use a smaller kernel, or fewer pools in front of it");
-    shape_ = {extent(shape_[0]), extent(shape_[1]), channels};
-    stride_ = std::min(stride_ * stride, max_elements);
+    const bool is_dilated = windows.dilation > 1;
+    require(
+        placed, std::min(shape_[0], shape_[1]) + borders >= window,
+        is_dilated ? "an image as large as its dilated kernel" : "an image as large as its kernel",
+        is_dilated ? "use a smaller kernel or dilation, or fewer pools in front of it"
+                   : "use a smaller kernel, or fewer pools in front of it");
+    shape_ = {extent(shape_[0]), extent(shape_[1]), windows.out};
+    stride_ = std::min(stride_ * windows.stride, max_elements);
+  }
+
+  /// Checks that the image can be continued by these rows and columns of its opposite edges.
+  void require_wrap(const Placed& placed, const ops::Padding& wrapped) const {
+    const std::int64_t given = std::max(wrapped.before, wrapped.after),
+                       most = std::min(shape_[0], shape_[1]);
+    validate(given <= most,
+             "model.blocks: {}: padding_mode = \"periodic\" with {} rows and columns on a side is "
+             "more than the {} x {} pixels of {}; use at most {}: a smaller padding, kernel or "
+             "dilation",
+             placed.in_words(), given, shape_[0], shape_[1], before_, most);
+    require_countable(placed.in_words() + " with its periodic borders takes",
+                      {shape_[0] + wrapped.sum(), shape_[1] + wrapped.sum(), shape_[2]});
   }
 
   std::size_t add(const Conv& conv, const List& list, std::size_t i, FusedActivation end,
                   Layers& layers) {
     const Placed& placed = list[i];
     require_image(placed);
+    const bool is_periodic = conv.padding_mode == PaddingMode::periodic;
     const Convolution2d::Sizes sizes{.in = shape_[2],
                                      .out = conv.channels,
                                      .kernel = conv.kernel,
                                      .stride = conv.stride,
-                                     .padding = conv.zeros()};
+                                     .padding = is_periodic ? 0 : conv.borders(),
+                                     .dilation = conv.dilation,
+                                     .wrapped = is_periodic ? conv.borders() : 0};
+    if (is_periodic) require_wrap(placed, sizes.wrapped);
     const auto window = static_cast<double>(conv.kernel * conv.kernel);
     const Initializer start = start_of(conv.init, list, i, window * static_cast<double>(sizes.in),
                                        window * static_cast<double>(sizes.out));
-    take_windows(placed, conv.kernel, conv.stride, sizes.padding, conv.channels);
+    take_windows(placed, sizes);
     const auto* norm = next<Norm>(list, i);
     if (conv.bias || !norm || norm->of_rows()) {
       layers.add(std::make_unique<ConvLayer>(placed.name, sizes, start, conv.bias));
@@ -243,7 +262,8 @@ class Builder {
     const Placed& placed = list[i];
     const Shape input = shape_;
     const std::string input_words = before_;
-    const std::int64_t outer_stride = std::exchange(stride_, 1);
+    const std::int64_t outer_stride = std::exchange(stride_, 1),
+                       outer_enlargement = std::exchange(enlargement_, 1);
     const List body = chain::placed(residual.body, placed.name + ".body");
     const auto* last = body.back().entry->as<Norm>();
     const bool joins_relu =
@@ -254,6 +274,7 @@ class Builder {
     Layers projection;
     if (!(shape_ == input)) add_projection(residual, placed, input, input_words, last, projection);
     stride_ = std::min(stride_ * outer_stride, max_elements);
+    enlargement_ = std::min(enlargement_ * outer_enlargement, max_elements);
     layers.add(std::make_unique<ResidualLayer>(placed.name, std::move(inner), std::move(projection),
                                                residual.drop_path));
     return joins_relu ? 2 : 1;
@@ -278,12 +299,13 @@ class Builder {
       projection.add(std::make_unique<RowsLinearLayer>(name + "0", in, out, start, false));
       return;
     }
-    const bool fits = input.rank() == 3 && shape_.rank() == 3 &&
-                      (input[0] - 1) / stride_ + 1 == shape_[0] &&
-                      (input[1] - 1) / stride_ + 1 == shape_[1];
+    const std::int64_t stride = stride_ / enlargement_;
+    const bool fits = input.rank() == 3 && shape_.rank() == 3 && stride_ % enlargement_ == 0 &&
+                      (input[0] - 1) / stride + 1 == shape_[0] &&
+                      (input[1] - 1) / stride + 1 == shape_[1];
     if (!fits) throw mismatch("no projection does this; use a body that keeps rows and columns");
     const Convolution2d::Sizes sizes{
-        .in = in, .out = out, .stride = std::min(stride_, std::max(input[0], input[1]))};
+        .in = in, .out = out, .stride = std::min(stride, std::max(input[0], input[1]))};
     if (!norm || norm->of_rows()) {
       projection.add(std::make_unique<ConvLayer>(name + "0", sizes, start, false));
       return;
@@ -317,8 +339,21 @@ class Builder {
                                .kernel = pool.kernel,
                                .stride = pool.step(),
                                .padding = pool.padding};
-    take_windows(placed, pool.kernel, pool.step(), pool.padding, shape_[2]);
+    take_windows(placed, {.in = shape_[2],
+                          .out = shape_[2],
+                          .kernel = pool.kernel,
+                          .stride = pool.step(),
+                          .padding = pool.padding});
     layers.add(std::make_unique<PoolLayer>(pooling, pool.form == PoolForm::max));
+    return 1;
+  }
+
+  std::size_t add(const Upsample& upsample, const Placed& placed, const List& /*list*/,
+                  std::size_t /*i*/, Layers& layers) {
+    require_image(placed);
+    layers.add(std::make_unique<UpsampleLayer>(upsample.factor));
+    shape_ = {upsample.factor * shape_[0], upsample.factor * shape_[1], shape_[2]};
+    enlargement_ = std::min(enlargement_ * upsample.factor, max_elements);
     return 1;
   }
 
@@ -411,61 +446,16 @@ class Builder {
   std::string before_;  ///< what gives it, in words
   /// Pixels of the input, or of the innermost body's, in a step of the pixels that are reached.
   std::int64_t stride_ = 1;
+  std::int64_t enlargement_ = 1;  ///< rows that upsampling makes of one
   parallel::PositionGrid grid_;
 };
 
-/// A group of layers as a block of the model.
-class ChainBlock final : public Block {
- public:
-  ChainBlock(Builder::Group group, bool first) : group_(std::move(group)), first_(first) {}
-  std::string name() const override { return group_.name; }
-  std::string contents() const override { return group_.contents; }
-  void declare(parallel::ParameterList& list) override { group_.layers.declare(list); }
-  Shape output_shape(const Shape& input) const override {
-    return batch_of(group_.output, input[0]);
-  }
-  Shape model_input_in_memory(const Shape& input, DType dtype, DeviceKind target) const override {
-    return group_.layers.first().input_in_memory(input, dtype, target);
-  }
-  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
-    return group_.layers.forward(pass, x);
-  }
-  Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
-    const Tensor dx = group_.layers.backward(pass, dy, !first_);
-    return first_ ? Tensor{} : dx;
-  }
-
- private:
-  Builder::Group group_;
-  bool first_;
-};
-
-/// The last group of layers, whose output are the logits.
-class ChainHead final : public ClassifierHead {
- public:
-  ChainHead(Builder::Group group, bool first) : group_(std::move(group)), first_(first) {}
-  std::string name() const override { return group_.name; }
-  std::string contents() const override { return group_.contents; }
-  void declare(parallel::ParameterList& list) override { group_.layers.declare(list); }
-
- private:
-  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
-    return group_.layers.forward(pass, x);
-  }
-  Tensor backward(MicroBatchPass& pass, const Tensor& dlogits) override {
-    const Tensor dx = group_.layers.backward(pass, dlogits, !first_);
-    return first_ ? Tensor{} : dx;
-  }
-  Builder::Group group_;
-  bool first_;
-};
-
 /// Returns the groups of layers, the last of which gives `classes` numbers; 0: any number.
-std::vector<Builder::Group> groups_of(const std::vector<Entry>& list, const Shape& input,
-                                      std::int64_t classes) {
+std::vector<Group> groups_of(const std::vector<Entry>& list, const Shape& input,
+                             std::int64_t classes) {
   TRIREME_EXPECT(!list.empty() && input.rank() == 4);
   Builder builder(list, input[0], {input[1], input[2], input[3]});
-  std::vector<Builder::Group> groups = builder.groups();
+  std::vector<Group> groups = builder.groups();
   const Shape output = groups.back().output;
   validate(output.rank() == 1,
            "model.blocks: the last block must give one number for each class, but it is {}; end "
@@ -485,7 +475,7 @@ std::int64_t output_count(const std::vector<Entry>& list, const Shape& input) {
 }
 
 ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std::int64_t classes) {
-  std::vector<Builder::Group> groups = groups_of(list, input, classes);
+  std::vector<Group> groups = groups_of(list, input, classes);
   ModelParts parts;
   for (std::size_t i = 0; i + 1 < groups.size(); ++i)
     parts.blocks.push_back(std::make_unique<ChainBlock>(std::move(groups[i]), i == 0));

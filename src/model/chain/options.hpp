@@ -25,15 +25,19 @@ struct Start {
   double gain = 1;
 };
 
+/// What is around an image: zeros, or the image again, as for a field with periodic boundaries.
+enum class PaddingMode : std::uint8_t { zeros, periodic };
 struct Conv {
   static constexpr const char* word = "conv";
-  std::int64_t channels = 0, kernel = 0, stride = 1;
+  std::int64_t channels = 0, kernel = 0, stride = 1, dilation = 1;
   std::optional<ops::Padding> padding = {};  ///< none: the extents stay the same with stride 1
+  PaddingMode padding_mode = PaddingMode::zeros;
   bool bias = true;
   std::optional<Start> init = {};
 
-  ops::Padding zeros() const {
-    return padding.value_or(ops::Padding((kernel - 1) / 2, kernel / 2));
+  ops::Padding borders() const {
+    const std::int64_t sum = dilation * (kernel - 1);
+    return padding.value_or(ops::Padding(sum / 2, sum - sum / 2));
   }
 };
 
@@ -63,6 +67,11 @@ struct Pool {
   std::int64_t padding = 0;
 
   std::int64_t step() const { return stride > 0 ? stride : kernel; }
+};
+
+struct Upsample {
+  static constexpr const char* word = "upsample";
+  std::int64_t factor = 0;  ///< rows and columns that each pixel becomes
 };
 
 struct Linear {
@@ -111,7 +120,7 @@ struct Residual {
   double drop_path = 0;
 };
 
-using Kind = std::variant<Conv, Norm, Activation, Pool, Linear, Flatten, Dropout, Patches,
+using Kind = std::variant<Conv, Norm, Activation, Pool, Upsample, Linear, Flatten, Dropout, Patches,
                           Positions, Attention, Transpose, Residual>;
 
 /// One table of model.blocks.

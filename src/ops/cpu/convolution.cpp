@@ -25,11 +25,13 @@ struct Description {
   Memory::desc source, weight, destination;  ///< plain
   /// `any_`: the library chooses the format. Gradients are float32.
   Memory::desc any_weight, gradient, any_gradient;
-  Memory::dims stride, before, after;  ///< steps, and zeros on both sides
+  /// Steps, pixels that are skipped between two taps, and zeros on both sides.
+  Memory::dims stride, skipped, before, after;
   dnnl::primitive_attr attributes;
 
   explicit Description(const Convolution& c)
       : stride{c.stride, c.stride},
+        skipped{c.dilation - 1, c.dilation - 1},
         before{c.padding.before, c.padding.before},
         after{c.padding.after, c.padding.after} {
     const auto type = library_type(c.dtype);
@@ -52,6 +54,7 @@ struct Description {
             any_weight,
             destination,
             stride,
+            skipped,
             before,
             after,
             attributes};
@@ -142,7 +145,7 @@ Product& convolution_backward_data(Library& library, const Convolution& requeste
         const auto make = [&] {
           return dnnl::convolution_backward_data::primitive_desc(
               lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_weight,
-              d.destination, d.stride, d.before, d.after, hint, d.attributes);
+              d.destination, d.stride, d.skipped, d.before, d.after, hint, d.attributes);
         };
         const auto desc = choose_implementation(make, prefers_direct_backward_data(convolution));
         return Product{Primitive(lib.engine(), dnnl::convolution_backward_data(desc),
@@ -166,7 +169,8 @@ Product& convolution_backward_weight(Library& library, const Convolution& reques
         const Description d(convolution);
         const dnnl::convolution_backward_weights::primitive_desc desc(
             lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_gradient,
-            d.destination, d.stride, d.before, d.after, d.forward(lib.engine()), d.attributes);
+            d.destination, d.stride, d.skipped, d.before, d.after, d.forward(lib.engine()),
+            d.attributes);
         // If it has to write the plain order itself, oneDNN falls back to its reference code, which
         // is 1000 times slower. So the gradient is reordered afterwards.
         return Product{Primitive(lib.engine(), dnnl::convolution_backward_weights(desc),

@@ -67,8 +67,8 @@ void im2col(const Convolution& c, const Tensor& x, const Tensor& columns) {
     const std::int64_t top = number / out_width % out_height * c.stride - c.padding.before,
                        left = number % out_width * c.stride - c.padding.before;
     std::byte* place = to + number * row;
-    for (std::int64_t i = top; i < top + c.kernel; ++i) {
-      for (std::int64_t j = left; j < left + c.kernel; ++j, place += pixel) {
+    for (std::int64_t i = top; i < top + c.window(); i += c.dilation) {
+      for (std::int64_t j = left; j < left + c.window(); j += c.dilation, place += pixel) {
         if (i < 0 || i >= c.height || j < 0 || j >= c.width) {
           std::memset(place, 0, static_cast<std::size_t>(pixel));
         } else {

@@ -80,7 +80,7 @@ Descriptor operation_of(const OperationAttributes& attributes, const Convolution
                         const Tensors& tensors) {
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-  const std::vector<std::int64_t> stride{c.stride, c.stride}, dilation{1, 1},
+  const std::vector<std::int64_t> stride{c.stride, c.stride}, dilation{c.dilation, c.dilation},
       before{c.padding.before, c.padding.before}, after{c.padding.after, c.padding.after};
   Descriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   convolution.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2)
@@ -139,8 +139,9 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
                       max_trials, avoided);
   }
   ensure(plan != nullptr,
-         "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}",
-         c.in_channels, c.out_channels, c.kernel, c.stride, to_string(c.dtype));
+         "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, "
+         "dilation {}, in {}",
+         c.in_channels, c.out_channels, c.kernel, c.stride, c.dilation, to_string(c.dtype));
   return plan;
 }
 

@@ -38,13 +38,14 @@ std::size_t ProblemHash::operator()(const Problem& problem) const {
   return hash;
 }
 
+// Stride and dilation are one number, which is the stride without dilation.
 Problem problem_of(Problem::Kind kind, const Convolution& c) {
   return {kind,
           c.dtype,
           false,
           false,
-          {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride,
-           c.padding.code()},
+          {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel,
+           c.stride + ((c.dilation - 1) << 32), c.padding.code()},
           false};
 }
 

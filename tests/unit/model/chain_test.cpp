@@ -97,6 +97,18 @@ TEST(Chain, RefusesKeysWithTheBlockAndItsLine) {
       {"[{ kind = \"conv\", kernel = 3, chanels = 1 }]", "did you mean \"channels\""},
       {"[{ kind = \"conv\", kernel = 3, channels = 1, padding = [1] }]",
        "padding: must be \"same\""},
+      {"[{ kind = \"conv\", kernel = 3, channels = 1, dilation = 0 }]",
+       "dilation: 0 is out of range"},
+      {"[{ kind = \"conv\", kernel = 1, channels = 1, dilation = 2 }]",
+       "blocks.0 (line 2): dilation = 2 has no effect with kernel = 1; remove it"},
+      {"[{ kind = \"conv\", kernel = 3, channels = 1, padding_mode = \"circular\" }]",
+       "padding_mode: \"circular\" is not a choice; choices: \"zeros\", \"periodic\""},
+      {"[{ kind = \"conv\", kernel = 3, channels = 1, padding = 0, padding_mode = \"periodic\" }]",
+       "padding_mode = \"periodic\" has no effect with padding = 0; remove it"},
+      {"[{ kind = \"conv\", kernel = 1, channels = 1, padding_mode = \"periodic\" }]",
+       "padding_mode = \"periodic\" has no effect with kernel = 1; remove it"},
+      {"[{ kind = \"upsample\" }]", "factor is missing"},
+      {"[{ kind = \"upsample\", factor = 1 }]", "factor: 1 is out of range; must be at least 2"},
       {"[{ kind = \"norm\", groups = 4 }]", "groups belongs to norm = \"group\""},
       {"[{ kind = \"norm\", zero_init = true }]", "for the last norm of a residual"},
       {"[{ kind = \"residual\", body = [{ kind = \"norm\", zero_init = true, repeat = 2 }] }]",
@@ -134,6 +146,19 @@ TEST(Chain, NamesTheBlockThatDoesNotFitAndBothShapes) {
        "(line 2, flatten), which gives [64]"},
       {"[{ kind = \"conv\", channels = 2, kernel = 9, padding = 0 }" + end,
        "takes an image as large as its kernel"},
+      {"[{ kind = \"conv\", channels = 2, kernel = 3, dilation = 4, padding = 0 }" + end,
+       "takes an image as large as its dilated kernel"},
+      {"[{ kind = \"conv\", channels = 2, kernel = 3, padding = [0, 9], padding_mode = "
+       "\"periodic\" "
+       "}" +
+           end,
+       "padding_mode = \"periodic\" with 9 rows and columns on a side is more than the 8 x 8 "
+       "pixels "
+       "of the data, images of [8, 8, 1]; use at most 8"},
+      {"[{ kind = \"pool\", pool = \"global\" }, { kind = \"upsample\", factor = 2 }" + end,
+       "(line 2, upsample) takes an image"},
+      {"[{ kind = \"residual\", body = [{ kind = \"upsample\", factor = 2 }] }" + end,
+       "no projection does this"},
       {"[{ kind = \"patches\", patch = 3, width = 4 }" + end,
        "patch = 3 does not divide the 8 x 8 pixels"},
       {"[{ kind = \"patches\", patch = 4, width = 9 }, { kind = \"attention\", heads = 2 }" + end,
@@ -187,6 +212,13 @@ TEST(Chain, ComparesComputedNetworks) {
                            "0.5 }]"),
             "");
   EXPECT_EQ(difference(conv + pool + end, conv + ", padding = 0" + pool + end), "blocks.0");
+  const std::string dilated = conv + ", dilation = 2", periodic = ", padding_mode = \"periodic\"";
+  EXPECT_EQ(difference(dilated + pool + end, dilated + ", padding = 2" + pool + end), "");
+  EXPECT_EQ(difference(conv + pool + end, dilated + pool + end), "blocks.0");
+  EXPECT_EQ(difference(conv + pool + end, dilated + ", padding = 1" + pool + end), "blocks.0");
+  EXPECT_EQ(difference(conv + pool + end, conv + periodic + pool + end), "blocks.0");
+  const std::string factor = "[{ kind = \"upsample\", factor = ";
+  EXPECT_EQ(difference(factor + "2" + end, factor + "3" + end), "blocks.0");
   EXPECT_EQ(difference(conv + pool + end, conv + pool + ", stride = 2" + end), "blocks.1");
   EXPECT_EQ(difference(conv + pool + end, conv + pool + end.substr(0, 2) + "]"), "blocks.2");
 }
@@ -222,6 +254,52 @@ TEST(Chain, TakesClassesAndInputFromAFileOfWeights) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("no square image fits: model.blocks: blocks.1 (line 2, "
                                         "attention) takes tokens"));
+  }
+}
+
+/// Returns the shape of one sample behind these blocks, for images of 8 x 8 x 1.
+Shape shape_behind(const std::string& blocks) {
+  const Model model(test::chain("[" + blocks + ", { kind = \"conv\", channels = 1, kernel = 1 }, " +
+                                "{ kind = \"pool\", pool = \"global\" }]"),
+                    {2, 8, 8, 1}, 1);
+  return model.block(0).output_shape({1, 8, 8, 1});
+}
+
+TEST(Chain, DilationPeriodicBordersAndUpsamplingHaveTheirShapes) {
+  const std::string conv = "{ kind = \"conv\", channels = 5, kernel = 3, ";
+  for (const std::string mode : {"zeros", "periodic"}) {
+    const std::string end = ", padding_mode = \"" + mode + "\" }";
+    EXPECT_EQ(shape_behind(conv + "dilation = 3" + end), (Shape{1, 8, 8, 5}));
+    EXPECT_EQ(shape_behind(conv + "dilation = 2, stride = 2" + end), (Shape{1, 4, 4, 5}));
+    EXPECT_EQ(shape_behind(conv + "dilation = 2, padding = 1" + end), (Shape{1, 6, 6, 5}));
+    EXPECT_EQ(shape_behind(conv + "dilation = 4, padding = [0, 8], stride = 3" + end),
+              (Shape{1, 3, 3, 5}));
+    EXPECT_EQ(shape_behind("{ kind = \"conv\", channels = 5, kernel = 4, dilation = 3" + end),
+              (Shape{1, 8, 8, 5}));
+  }
+  EXPECT_EQ(shape_behind(conv + "stride = 3 }, { kind = \"upsample\", factor = 3 }"),
+            (Shape{1, 9, 9, 5}));
+}
+
+// A body that halves the image and doubles it again has a projection of single pixels.
+TEST(Chain, ProjectsAResidualWithUpsampling) {
+  const std::string begin = "{ kind = \"residual\", body = [", half = "{ kind = \"pool\" }, ",
+                    twice = "{ kind = \"upsample\", factor = 2 }, ",
+                    conv = "{ kind = \"conv\", channels = 3, kernel = 3 }] }";
+  EXPECT_EQ(shape_behind(begin + half + twice + conv), (Shape{1, 8, 8, 3}));
+  EXPECT_EQ(shape_behind(begin + twice + half + conv), (Shape{1, 8, 8, 3}));
+  EXPECT_EQ(shape_behind(begin + half + half + twice + conv), (Shape{1, 4, 4, 3}));
+}
+
+// Images of few channels have more of them in the memory of a GPU.
+TEST(Chain, MeasuresPeriodicBordersOfTheFirstImage) {
+  const ModelOptions options = test::chain(
+      "[{ kind = \"conv\", channels = 8, kernel = 3, dilation = 2, padding_mode = \"periodic\" }, "
+      "{ kind = \"norm\" }, { kind = \"flatten\" }, " +
+      std::string(linear) + "]");
+  for (const DeviceKind target : {DeviceKind::cpu, DeviceKind::cuda}) {
+    for (const DType dtype : {DType::float32, DType::bfloat16})
+      EXPECT_EQ(measure_blocks(options, {2, 8, 8, 1}, 10, dtype, target).size(), 2u);
   }
 }
 

@@ -32,8 +32,10 @@ ReplicaOptions accumulating(ReplicaOptions options) {
 
 TEST(EmulatedDevice, GivesTheBitsOfTheCpuInTheMemoryPlanned) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-    for (ReplicaOptions options :
-         {accumulating(test::small_resnet()), accumulating(test::small_gpt())}) {
+    ReplicaOptions chain = test::small_resnet();
+    chain.model = test::chain_of_convolutions("group");
+    for (ReplicaOptions options : {accumulating(test::small_resnet()), accumulating(chain),
+                                   accumulating(test::small_gpt())}) {
       options.compute = compute;
       if (compute == DType::float16)
         options.loss_scale = {.initial = 256, .interval = 1};  // The scale grows in every step.

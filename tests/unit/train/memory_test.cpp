@@ -69,6 +69,24 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   expect_exact(options);
 }
 
+TEST(MemoryPlan, IsExactForChains) {
+  for (const model::ModelOptions& model :
+       {test::chain_of_convolutions("batch"), test::chain_of_convolutions("group"),
+        test::chain_of_tokens()}) {
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      for (const int recompute : {0, 1}) {
+        ReplicaOptions options = test::small_resnet();
+        options.model = model;
+        options.compute = compute;
+        options.recompute = recompute;
+        options.accumulation = 2;
+        options.global = 20;
+        expect_exact(options);
+      }
+    }
+  }
+}
+
 TEST(MemoryPlan, IsExactForMatricesThatAnUpdateOrthogonalizes) {
   for (const DType type : {DType::float32, DType::bfloat16}) {
     ReplicaOptions options = test::small_gpt();

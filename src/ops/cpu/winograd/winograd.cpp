@@ -73,7 +73,7 @@ Product make_winograd_product(Library& library, const Convolution& c, WinogradDi
 bool supports_winograd(const Convolution& c) {
   const std::int64_t multiple = winograd_channel_multiple();
   return c.dtype == DType::float32 && c.kernel == 3 && c.stride == 1 && c.padding == 1 &&
-         c.in_channels % multiple == 0 && c.out_channels % multiple == 0;
+         c.dilation == 1 && c.in_channels % multiple == 0 && c.out_channels % multiple == 0;
 }
 
 // One rule for the three products, measured with 2 threads on an EPYC Zen 4
