@@ -17,7 +17,7 @@ struct PatchRows {
   std::int64_t grid_width() const { return width / patch; }
   /// Returns the rows of a sample, and the numbers of a row.
   std::int64_t rows_of_sample() const { return leading + grid_height() * grid_width(); }
-  std::int64_t row_elements() const { return patch * patch * channels; }
+  TRIREME_FUNCTION std::int64_t row_elements() const { return patch * patch * channels; }
 };
 
 /// y [rows, row_elements] = the rows of x from `first_row` on.
