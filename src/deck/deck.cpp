@@ -76,7 +76,7 @@ const Answer& answer_of(const Deck& deck) {
   return takes_tokens(deck.model) ? answer_of(AnswerKind::tokens) : deck.target.answer();
 }
 
-std::string data::DataOptions::*folder_of_split(std::string_view split) {
+std::string data::DataOptions::* folder_of_split(std::string_view split) {
   if (split == "train") return &data::DataOptions::train;
   if (split == "validation") return &data::DataOptions::validation;
   if (split == "test") return &data::DataOptions::test;

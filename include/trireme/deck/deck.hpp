@@ -94,7 +94,7 @@ std::string with_location(const Deck& deck, const std::string& message);
 
 /// Returns the key of [data] that names the folder of a split ("train", "validation" or "test");
 /// null for any other name. Usage: deck.data.*folder_of_split("train").
-std::string data::DataOptions::*folder_of_split(std::string_view split);
+std::string data::DataOptions::* folder_of_split(std::string_view split);
 
 /// Returns what the model of a deck answers.
 const Answer& answer_of(const Deck& deck);
