@@ -84,6 +84,11 @@ struct SumOfListByTeam {
   }
 };
 
+/// Returns the part of the step's labels that counts.
+KOKKOS_INLINE_FUNCTION double counted_part(const DecideStepArgs& args) {
+  return args.labels > 0 && args.loss != nullptr ? args.loss->count / args.labels : 1.0;
+}
+
 struct DecideStep {
   DecideStepArgs args;
 
@@ -105,7 +110,8 @@ struct DecideStep {
         Sums<1>(), gradient.tensors,
         [=](std::int64_t i, double* term) { term[0] = squares_of(gradient, i); });
     if (!group.is_leader()) return;
-    const double norm = sqrt(weights.value[0]) / args.loss_scale;
+    const double scale = args.loss_scale * counted_part(args);
+    const double norm = sqrt(weights.value[0]) / scale;
     StepDecision decision = *args.decision;
     // A variance may overflow under a finite loss. Then the step is skipped too, because the
     // running statistics could never recover.
@@ -116,8 +122,7 @@ struct DecideStep {
     decision.nonfinite_tensor = decision.apply != 0 ? -1 : last_nonfinite(gradient);
     decision.gradient_norm = norm;
     decision.gradient_factor_double =
-        (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) /
-        args.loss_scale;
+        (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) / scale;
     decision.gradient_factor = static_cast<float>(decision.gradient_factor_double);
     decision.update_count += decision.apply;
     adjust_loss_scale(decision, loss_permits && !is_finite(norm));

@@ -17,6 +17,15 @@
 namespace trireme::app {
 namespace {
 
+/// Gives targets that are assumed the extents of the map that the model makes. A model that makes
+/// none is refused later.
+void set_map_extents(const model::ModelOptions& options, data::DatasetInfo& info) {
+  const Shape map = family_of(options).map_of(options, {1, info.height, info.width, info.channels});
+  if (map.rank() == 0) return;
+  info.target_height = map[0];
+  info.target_width = map[1];
+}
+
 /// Opens the datasets, or takes the assumed ones, and checks them against the model. Keeps the
 /// training set in `train_set` unless it is assumed. Adds lines for the user to `notes`. Throws
 /// InputError.
@@ -30,6 +39,7 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
         split == "train" ? train::training_form(deck) : train::evaluation_form(deck);
     std::optional<data::DatasetInfo> info = assumed.find(split, form);
     const bool with_checksums = split == "train" && deck.data.verify > 0;
+    if (info && info->target_height > 0) set_map_extents(deck.model, *info);
     if (!info) {
       data::Dataset dataset =
           train::open_dataset(comm::Communicator(), key, folder, form, with_checksums);

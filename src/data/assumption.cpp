@@ -23,11 +23,11 @@ constexpr std::int64_t max_count = 1'000'000'000'000'000;
 
 constexpr const char* forms =
     "write images:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,CLASSES, fields:COUNT,HxWxC,values:N (or "
-    "classes:N) or tokens:COUNT,VOCABULARY, as in images:60000,28x28x1,10";
+    "classes:N, pixels:N, field:N) or tokens:COUNT,VOCABULARY, as in images:60000,28x28x1,10";
 
-/// Returns "values:" and the like, in front of the numbers of vectors.
+/// Returns "values:" and the like, in front of the number of outputs; nothing for one class.
 std::string prefix_of(const Answer& answer) {
-  return answer.is_vector ? fmt::format("{}:", answer.word) : "";
+  return answer.kind == AnswerKind::one_class ? "" : fmt::format("{}:", answer.word);
 }
 
 std::vector<std::string_view> split(std::string_view text, char delimiter) {
@@ -131,9 +131,16 @@ DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
   validate(assumption.kind == DatasetKind::tokens || &assumed == &wanted,
            "is data for target.kind = \"{}\", but it is \"{}\"; write {}", assumed.word,
            wanted.word,
-           wanted.is_vector ? fmt::format("fields:COUNT,HxWxC,{}N", prefix_of(wanted))
-                            : "fields:COUNT,HxWxC,CLASSES");
+           wanted.kind == AnswerKind::one_class
+               ? "fields:COUNT,HxWxC,CLASSES"
+               : fmt::format("fields:COUNT,HxWxC,{}N", prefix_of(wanted)));
   if (assumed.is_vector) check_target_size(form.target, assumption.classes);
+  if (assumed.is_map) {
+    info.target_height = info.height;
+    info.target_width = info.width;
+  }
+  validate(wanted.kind != AnswerKind::pixels || form.target.classes == assumption.classes,
+           "has {} classes, but target.classes = {}", assumption.classes, form.target.classes);
   if (assumption.kind != DatasetKind::tokens) return info;
   info.context = context;
   info.vocabulary = assumption.vocabulary;

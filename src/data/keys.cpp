@@ -63,7 +63,7 @@ void visit_augment(Visitor& v, const AppliesTo& images, AugmentOptions& augment)
 
 }  // namespace
 
-void visit_keys(Visitor& v, const AppliesTo& images, DataOptions& data) {
+void visit_keys(Visitor& v, const AppliesTo& images, const AppliesTo& maps, DataOptions& data) {
   v.table("data");
   v.field({"train",
            "Names the training set, a folder of *.h5 shards, or files and patterns with data.hdf5; "
@@ -113,7 +113,7 @@ void visit_keys(Visitor& v, const AppliesTo& images, DataOptions& data) {
            "resolution that random_resized_crop allows).",
            images},
           choice<Decoding>(data.decode, {{"exact", Decoding::exact}, {"fast", Decoding::fast}}));
-  visit_arrays(v, images, data.hdf5);
+  visit_arrays(v, images, maps, data.hdf5);
   visit_augment(v, images, data.augment);
 }
 
@@ -121,14 +121,23 @@ void visit_keys(Visitor& v, const AppliesTo& images, TargetOptions& target) {
   v.table("target");
   std::vector<std::pair<std::string, AnswerKind>> kinds;
   for (const Answer& answer : target_answers()) kinds.emplace_back(answer.word, answer.kind);
-  v.field({"kind",
-           "Images: selects what the model answers: a class, classes (several, or none), or values "
-           "(a vector of numbers).",
+  v.field(
+      {"kind",
+       "Images: selects the answer: class, classes (several, or none), values (a vector), pixels "
+           "(a class for each) or field (numbers for each pixel).",
            images},
-          choice<AnswerKind>(target.kind, std::move(kinds)));
+      choice<AnswerKind>(target.kind, std::move(kinds)));
+  const AppliesTo pixels{target.kind == AnswerKind::pixels, "kind = \"pixels\"", "target.kind"};
+  v.field({"classes", "pixels: gives the number of classes; required.", pixels,
+           "give the number of classes, as in classes = 4"},
+          optional_integer(target.classes, between(2, 1 << 16)));
+  v.field({"ignore",
+           "pixels: gives the stored value of pixels without a class, which do not count.", pixels},
+          optional_real(target.ignore, between(-0x1p53, 0x1p53)));
   v.field({"normalize",
-           "values: subtracts mean and divides by std, one number for each value or one for all.",
-           {target.answer().has_units, "kind = \"values\"", "target.kind"}},
+           "values, field: subtracts mean and divides by std, one number for each value or "
+           "component, or one for all.",
+           {target.answer().has_units, "kind = \"values\" or \"field\"", "target.kind"}},
           normalize(target.mean, target.std));
 }
 

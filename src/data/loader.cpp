@@ -37,6 +37,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/data/targets/move_map.hpp"
 #include "trireme/device/profile_range.hpp"
 
 namespace trireme::data {
@@ -403,6 +404,8 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
     dataset.read(sample, data.inputs, data.labels, epoch, reader);
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
+  if (data.labels != nullptr && dataset.info().target_height > 0)
+    move_map(dataset.sample(), buffer.transforms[row], data.labels, reader.scratch);
   buffer.samples[row] = sample;
   buffer.keys[row] = sample_key(epoch, sample);
 }

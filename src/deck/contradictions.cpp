@@ -138,6 +138,37 @@ void check_metric(const Deck& deck, const char* key, const std::string& word, Re
                                       fmt::join(owners, " and "), quoted_metrics(answer)));
 }
 
+/// Refuses what does not go together with targets that have an answer for each pixel, of which some
+/// may be missing.
+void check_map(const Deck& deck, Reader& reader) {
+  const Answer& answer = answer_of(deck);
+  const data::AugmentOptions& augment = deck.data.augment;
+  const auto refuse = [&](bool found, const char* key, const char* why, const char* advice) {
+    if (found && !reader.any_wrong({key}))
+      reader.add_mistake(key,
+                         fmt::format("{}, but target.kind = \"{}\"; {}", why, answer.word, advice));
+  };
+  refuse(!family_of(deck.model).makes_maps, "target.kind",
+         "models of this kind give one answer for a sample", "use model.kind = \"chain\"");
+  refuse(augment.mixing.is_on(),
+         augment.mixing.mixup > 0 ? "data.augment.mixup" : "data.augment.cutmix",
+         "mixes the targets of samples", "remove it");
+  refuse(augment.changes_colors(),
+         augment.color_jitter.is_on() ? "data.augment.color_jitter" : "data.augment.rand_augment",
+         "moves images before their colors change, and not their targets", "remove it");
+  refuse(augment.random_resized_crop.size > 0, "data.augment.random_resized_crop",
+         "scales images, and not their targets", "use random_crop, or remove it");
+  refuse(augment.evaluate.crop > 0, "data.augment.evaluate", "scales images, and not their targets",
+         "remove it");
+  refuse(deck.optimizer.clip_value > 0, "optimizer.clip_value",
+         "clips before the pixels that count are known", "use clip_norm");
+  refuse(deck.parallel.sync != parallel::SyncKind::step, "parallel.sync",
+         "updates before the pixels that count are known", "use \"step\"");
+  refuse(deck.monitor.noise_scale.has_value(), "monitor.noise_scale",
+         "compares gradients of micro-batches, in which different numbers of pixels may count",
+         "remove it");
+}
+
 /// Requires a loss, and augmentations, that fit the targets; and files that have such targets.
 void check_target(const Deck& deck, Reader& reader) {
   const Answer& answer = answer_of(deck);
@@ -151,7 +182,9 @@ void check_target(const Deck& deck, Reader& reader) {
                        fmt::format("\"{}\" is a loss for {}; use {}", deck.loss.kind->word,
                                    fmt::join(owners, " and "), join_with_or(fitting)));
   }
-  if (!answer.is_vector || reader.any_wrong({"target.kind"})) return;
+  if (reader.any_wrong({"target.kind"})) return;
+  if (answer.is_map) check_map(deck, reader);
+  if (!answer.is_vector && !answer.is_map) return;
   if (!deck.data.hdf5.is_used() && !reader.any_wrong({"data.hdf5.input"}))
     reader.add_mistake("target.kind",
                        fmt::format("\"{}\" are read from HDF5 files of other programs: shards have "

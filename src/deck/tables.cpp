@@ -166,8 +166,11 @@ void visit(Visitor& v, Deck& deck) {
   model::visit_keys(v, deck.model);
   const AppliesTo images{family_of(deck.model).input == SampleKind::image, image_models.c_str(),
                          "model.kind"};
-  data::visit_keys(v, images, deck.data);
   data::visit_keys(v, images, deck.target);
+  data::visit_keys(
+      v, images,
+      {deck.target.answer().is_map, "target.kind = \"pixels\" or \"field\"", "target.kind"},
+      deck.data);
   model::visit_keys(v, answer_of(deck).kind, deck.loss);
   visit_batch(v, deck.batch);
   parallel::visit_keys(v, deck.parallel);

@@ -11,7 +11,8 @@
 namespace trireme::model {
 
 std::vector<BlockWork> measure_blocks(const ModelOptions& options, const Shape& input,
-                                      std::int64_t classes, DType compute, DeviceKind target) {
+                                      const ModelOutputs& outputs, DType compute,
+                                      DeviceKind target) {
   const Device meta{DeviceKind::meta, 0};
   Arena parameters(meta, "parameters", 0), gradients(meta, "gradients", 0),
       activations(meta, "activations", 0),
@@ -19,7 +20,7 @@ std::vector<BlockWork> measure_blocks(const ModelOptions& options, const Shape& 
       library(meta, "prepared weights", 0), data(meta, "data", 0);
   PingPongArena ping_pong(flow[0], flow[1]);
   ops::Context context(Stream{meta, nullptr}, workspace, library, target);
-  const Model model(options, input, classes);
+  const Model model(options, input, outputs);
   parallel::ParameterList list;
   model.declare(list, 0, model.block_count() + 1);
   const parallel::FlatLayout layout(list, std::int64_t{1} << 20, compute);
@@ -57,7 +58,7 @@ std::vector<BlockWork> measure_blocks(const ModelOptions& options, const Shape& 
   // The head runs forward and backward in one call and keeps nothing in between.
   pass.begin_forward(false, nullptr);
   pass.enter_block();
-  const Tensor labels = data.allocate(DType::int32, {tokens ? input.elements() : batch}),
+  const Tensor labels = data.allocate(DType::int32, {tokens ? input.elements() : batch * outputs.places()}),
                sums = data.allocate(DType::float64, {4});
   add(model.head().name(), model.head().contents(), model.block_count(), [&] {
     model.head().loss(pass, x, labels, {}, sums);

@@ -373,7 +373,10 @@ Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_d
 
 Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
                             const LossSettings& scale, const Tensor& sums) {
-  const Tensor logits = forward(pass, x);
+  const Tensor outputs = forward(pass, x);
+  // Of a map each pixel is a row.
+  Tensor logits = outputs;
+  logits.shape = {outputs.elements() / outputs.shape.back(), outputs.shape.back()};
   TRIREME_EXPECT(!scale.statistics.defined());
   const LossKind& kind = scale.kind != nullptr
                              ? *scale.kind
@@ -386,8 +389,9 @@ Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor&
     kind.compute(pass.context(), logits, labels, plain, sums, {});
     return {};
   }
-  const Tensor dlogits = pass.gradient(logits.dtype, logits.shape);
+  Tensor dlogits = pass.gradient(logits.dtype, logits.shape);
   kind.compute(pass.context(), logits, labels, scale, sums, dlogits);
+  dlogits.shape = outputs.shape;
   return backward(pass, dlogits);
 }
 

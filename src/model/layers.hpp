@@ -162,7 +162,7 @@ class ClassifierHead : public Head {
   Tensor logits(MicroBatchPass& pass, const Tensor& x, std::int64_t row) final;
 
  private:
-  /// Returns logits [B, classes].
+  /// Returns logits [B, classes], of a map [B, height, width, classes].
   virtual Tensor forward(MicroBatchPass& pass, const Tensor& x) = 0;
   /// Writes the gradients of the parameters and returns dx.
   virtual Tensor backward(MicroBatchPass& pass, const Tensor& dlogits) = 0;

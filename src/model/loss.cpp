@@ -32,35 +32,24 @@ void compute_value_loss(ops::Context& context, const Tensor& outputs, const Tens
 }
 
 using ops::ValueLossForm;
-constexpr LossKind all_losses[] = {{"cross-entropy",
-                                    {AnswerKind::one_class, AnswerKind::tokens},
-                                    true,
-                                    false,
-                                    compute_cross_entropy},
-                                   {"binary-cross-entropy",
-                                    {AnswerKind::classes, AnswerKind::classes},
-                                    false,
-                                    false,
-                                    compute_value_loss<ValueLossForm::logistic>},
-                                   {"mse",
-                                    {AnswerKind::values, AnswerKind::values},
-                                    false,
-                                    false,
-                                    compute_value_loss<ValueLossForm::squared>},
-                                   {"l1",
-                                    {AnswerKind::values, AnswerKind::values},
-                                    false,
-                                    false,
-                                    compute_value_loss<ValueLossForm::absolute>},
-                                   {"huber",
-                                    {AnswerKind::values, AnswerKind::values},
-                                    false,
-                                    true,
-                                    compute_value_loss<ValueLossForm::huber>}};
+constexpr AnswerKind one_class[] = {AnswerKind::one_class, AnswerKind::pixels, AnswerKind::tokens},
+                     several_classes[] = {AnswerKind::classes},
+                     numbers[] = {AnswerKind::values, AnswerKind::field};
+constexpr LossKind all_losses[] = {
+    {"cross-entropy", one_class, true, false, compute_cross_entropy},
+    {"binary-cross-entropy", several_classes, false, false,
+     compute_value_loss<ValueLossForm::logistic>},
+    {"mse", numbers, false, false, compute_value_loss<ValueLossForm::squared>},
+    {"l1", numbers, false, false, compute_value_loss<ValueLossForm::absolute>},
+    {"huber", numbers, false, true, compute_value_loss<ValueLossForm::huber>}};
 
 }  // namespace
 
 std::span<const LossKind> losses() { return all_losses; }
+
+bool LossKind::takes(AnswerKind answer) const {
+  return std::find(answers.begin(), answers.end(), answer) != answers.end();
+}
 
 const LossKind& default_loss(AnswerKind answer) {
   return *std::find_if(std::begin(all_losses), std::end(all_losses),
@@ -72,8 +61,8 @@ void visit_keys(Visitor& v, AnswerKind answer, LossOptions& loss) {
   std::vector<std::string> words;
   for (const LossKind& kind : losses()) words.emplace_back(kind.word);
   v.field({"kind",
-           "Selects the loss: cross-entropy of a class or tokens; binary-cross-entropy of classes; "
-           "mse, l1 or huber of values."},
+           "Selects the loss: cross-entropy of a class, pixels or tokens; binary-cross-entropy of "
+           "classes; mse, l1 or huber of values and fields."},
           choice_of(
               std::move(words),
               [&loss, answer] {

@@ -59,11 +59,17 @@ void validate_extents(const ModelOptions& options, const Shape& input, std::int6
 
 }  // namespace
 
-Model::Model(const ModelOptions& options, const Shape& input, std::int64_t classes,
+Model::Model(const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
              const TensorPlacement& placement)
     : list_(placement.tensor_rank, placement.tensor_size) {
+  const std::int64_t classes = outputs.count;
   validate_extents(options, input, classes, placement);
-  ModelParts chain = family_of(options).make(options, input, classes, placement);
+  const Family& family = family_of(options);
+  validate(!outputs.is_map() || family.makes_maps,
+           "target.kind: a model of kind \"{}\" gives one answer for a sample and none for each "
+           "pixel; use model.kind = \"chain\"",
+           family.word);
+  ModelParts chain = family.make(options, input, outputs, placement);
   blocks_ = std::move(chain.blocks);
   head_ = std::move(chain.head);
   // The size is checked after each block, before the shape of a larger one can overflow.

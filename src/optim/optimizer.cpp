@@ -283,6 +283,7 @@ void Optimizer::decide_step(ops::Context& context, const StepRates& rates, const
                            .loss_finite = loss.finite,
                            .loss = loss.sums,
                            .loss_limit = loss.limit,
+                           .labels = loss.labels,
                            .learning_rate = static_cast<float>(rates.learning_rate),
                            .clip_norm = options_.clip_norm,
                            .rates = rate_table_.view(stream),

@@ -56,7 +56,10 @@ Shape input_shape(const model::ModelOptions& options, const data::DatasetInfo& t
 int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
   const model::Family& family = family_of(options);
   const Shape input = input_shape(options, train, 1);
-  if (!takes_tokens(options)) return model::Model(options, input, train.outputs()).block_count();
+  if (!takes_tokens(options)) {
+    const model::ModelOutputs outputs(train.outputs(), train.target_height, train.target_width);
+    return model::Model(options, input, outputs).block_count();
+  }
   if (family.vocabulary(options) == 0) family.set_vocabulary(options, train.vocabulary);
   return model::Model(options, input, family.vocabulary(options)).block_count();
 }
@@ -363,6 +366,12 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
            "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
            info.height, info.width, data::max_model_side);
   const data::AugmentOptions& augment = data.augment;
+  validate(
+      augment.random_crop == 0 || info.target_height == 0 || key != "data.train" ||
+          (info.target_height == info.height && info.target_width == info.width),
+      "data.augment.random_crop shifts samples and targets by the same pixels, but the samples "
+      "of {} = \"{}\" are {} x {} and their targets {} x {} (height, width); remove it",
+      key, folder, info.height, info.width, info.target_height, info.target_width);
   validate((info.channels == 3 && info.pixel_type == DType::uint8) || !augment.changes_colors() ||
                key != "data.train",
            "data.augment.{} changes the colors of RGB images of uint8, but the images of {} = "
@@ -443,6 +452,12 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(train.pixel_type == other.pixel_type,
            "{} = \"{}\" holds {} images, but data.train {} images; both must have one type", key,
            folder, to_string(other.pixel_type), to_string(train.pixel_type));
+  validate(train.target_height == other.target_height && train.target_width == other.target_width,
+           "{} = \"{}\" has targets of {} x {} (height, width), but data.train of {} x {}; both "
+           "must have "
+           "one form",
+           key, folder, other.target_height, other.target_width, train.target_height,
+           train.target_width);
   validate(train.target_size == other.target_size,
            "{} = \"{}\" has {} numbers in the target of a sample, but data.train {}", key, folder,
            other.target_size, train.target_size);

@@ -89,7 +89,7 @@ struct DecisionFixture {
   ops::LossScaling scaling;
   ops::DecideStepArgs args;
   const ops::SampleSums* loss = nullptr;
-  double loss_limit = infinity;
+  double loss_limit = infinity, labels = 0;
   std::vector<ops::TensorRates> rates_then;
 
   explicit DecisionFixture(DeviceKind kind = tested_device()) : fixture(kind) {}
@@ -101,6 +101,7 @@ struct DecisionFixture {
             .loss_finite = loss_finite,
             .loss = loss,
             .loss_limit = loss_limit,
+            .labels = labels,
             .learning_rate = 0.05f,
             .clip_norm = clip_norm,
             .rules = {{0.8f, 0.9, 0.999}, {0.7f, 0.8, 0.99}},
@@ -185,6 +186,26 @@ TEST(DecideStep, DropsNonFiniteSteps) {
   EXPECT_EQ(two.run().nonfinite_tensor, 3);
   EXPECT_EQ(finite.run(false).nonfinite_tensor, -1);
   EXPECT_EQ(finite.run().nonfinite_tensor, -1);
+}
+
+TEST(DecideStep, DividesTheGradientByTheLabelsThatCount) {
+  for (const double clip_norm : {0.0, 0.5}) {
+    DecisionFixture p, all;
+    const std::vector<ops::SampleSums> sums{{.loss = 12, .count = 4}};
+    p.loss = p.fixture.placed(sums);
+    p.labels = 16;
+    p.scale = 8;
+    all.scale = 2;  // 8 * 4 / 16
+    const ops::StepDecision found = p.run(true, clip_norm), expected = all.run(true, clip_norm);
+    EXPECT_EQ(found.apply, 1);
+    EXPECT_EQ(found.gradient_norm, expected.gradient_norm);
+    EXPECT_EQ(found.gradient_factor_double, expected.gradient_factor_double);
+  }
+  DecisionFixture none;
+  const std::vector<ops::SampleSums> sums{{.loss = 0, .count = 0}};
+  none.loss = none.fixture.placed(sums);
+  none.labels = 16;
+  EXPECT_EQ(none.run().apply, 0) << "no label counts, so there is no gradient";
 }
 
 TEST(DecideStep, LooksAtTheLossWhereItLies) {

@@ -194,6 +194,8 @@ class Classes(harness.Case):
         )
         self.assertEqual(result.returncode, 0, result.text)
         self.assertIn("images of 4 x 4 x 1 (float32), 4 classes", result.stdout)
+        result = harness.run("plan", "deck.toml", "--prove", "--ranks", "2", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
         wrong = harness.run("check", "deck.toml", "--assume", "fields:9,4x4x1,4", cwd=self.folder)
         self.assertEqual(wrong.returncode, 2)
         self.assertIn('write fields:COUNT,HxWxC,classes:N', wrong.text)

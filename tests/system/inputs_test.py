@@ -18,6 +18,8 @@ import harness
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DECKS = sorted((ROOT / "inputs").rglob("*.toml"))
 RECIPES = [deck for deck in DECKS if deck.parent.name == "recipes"]
+# The files of [data.hdf5], by deck.
+FIELDS = {"fields": "fields:6000,64x64x1,values:2", "masks": "fields:1000,32x32x16,pixels:4"}
 
 
 def head_of(deck):
@@ -72,7 +74,7 @@ class Inputs(unittest.TestCase):
             settings.append('schedule.milestones=["2 steps"]')
         words = [word for setting in settings for word in ("--set", setting)]
         if "[data.hdf5]" in text:
-            words = ["--assume", "fields:6000,64x64x1,values:2"]
+            words = ["--assume", FIELDS[deck.stem]]
         return harness.run("check", deck, "--ranks", ranks, *words, cwd=self.folder)
 
     def test_each_deck_fits_its_ranks(self):

@@ -22,11 +22,7 @@ def initial_weights(case):
         "evaluate.every"
     )
     with h5py.File(case.path("start/checkpoints/step_000000001.h5")) as file:
-        return {
-            "%s.%s" % (layer, part): file["model/%s.%s" % (layer, part)][:]
-            for layer in LAYERS
-            for part in ("weight", "bias")
-        }
+        return {name: tensor[:] for name, tensor in file["model"].items()}
 
 
 def loss_and_slope(kind, out, y, delta):

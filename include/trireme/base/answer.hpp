@@ -32,7 +32,9 @@ enum class AnswerKind : std::uint8_t {
   one_class,
   tokens,   ///< the token after each of the sample
   classes,  ///< for each class whether it is there
-  values    ///< a vector of numbers
+  values,   ///< a vector of numbers
+  pixels,   ///< a class for each pixel
+  field     ///< one or more numbers for each pixel
 };
 
 /// What other code asks about an answer: one row of a table. Only code that reads targets, or
@@ -42,13 +44,14 @@ struct Answer {
   const char* word;   ///< the value of target.kind; "tokens" of language models
   const char* parts;  ///< of a target, in words: "classes", "tokens" or "values"
   const char* part;   ///< one of them
-  /// The target of a sample is a float32 for each output of the model; else int32: one class, or
-  /// the next token for each of the sample.
+  /// The target of a sample is a float32 for each output of the model; else int32: a class.
   bool is_vector;
+  bool is_map;     ///< there is an answer for each pixel; targets may be missing at some of them
+  bool is_scored;  ///< the metrics are computed on the host, from the outputs (Scores)
   const char* prediction;  ///< of a vector: the dataset of `evaluate --predictions`
   bool has_units;          ///< the numbers have units, so target.normalize may change them
   bool allows_cutmix;      ///< targets can be mixed by the area of the image that remains
-  /// Words of its metrics beside the loss. Those of vectors are computed on the host (Scores).
+  /// Words of its metrics beside the loss.
   std::vector<std::string_view> metrics;
   const char* best;  ///< default of checkpoint.best
   bool is_measured_by(std::string_view metric) const;

@@ -14,14 +14,14 @@ struct Assumption {
   std::int64_t count = 0;  ///< samples of images, or tokens
   /// Images. Encoded images may have any size: height and width are 0.
   std::int64_t height = 0, width = 0, channels = 0, classes = 0;
-  /// What is counted in `classes`: those of one, or the numbers of a vector.
+  /// What is counted in `classes`: classes, or the numbers of a vector or of a pixel.
   AnswerKind answer = AnswerKind::one_class;
   bool is_float = false;        ///< images of float32, of files of other programs
   std::int64_t vocabulary = 0;  ///< tokens
 };
 
 /// Parses "images:COUNT,HxWxC,CLASSES", "fields:COUNT,HxWxC,CLASSES" (float32),
-/// "fields:COUNT,HxWxC,KIND:N" (vectors of this target.kind) or "tokens:COUNT,VOCABULARY"; "any"
+/// "fields:COUNT,HxWxC,KIND:N" (N outputs of this target.kind) or "tokens:COUNT,VOCABULARY"; "any"
 /// for HxW means encoded images of any size. The limits are those of shards. Throws InputError with
 /// the wrong part.
 Assumption parse_assumption(const std::string& text);
@@ -30,7 +30,8 @@ Assumption parse_assumption(const std::string& text);
 std::string to_string(const Assumption& assumption);
 
 /// Returns the description that a folder of one shard with this content would have, if its samples
-/// have this form. Throws InputError if the tokens hold no sample.
+/// have this form. Maps have the extents of the samples. Throws InputError if the tokens hold no
+/// sample, or the targets are others than those of the form.
 DatasetInfo describe(const Assumption& assumption, const SampleForm& form);
 
 }  // namespace trireme::data

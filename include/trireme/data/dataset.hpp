@@ -32,8 +32,11 @@ struct DatasetInfo {
   std::vector<std::string> classes;  ///< images; may be empty
   /// Images: size of `classes`, or 1 + the largest label of all shards; 0: the targets are values.
   std::int64_t class_count = 0;
-  std::int64_t target_size = 0;  ///< numbers in the target of a sample; 0: it is a class
-  /// Returns the outputs of a model of images: a number for each class or value.
+  /// Targets that are vectors: their numbers; fields: numbers of a pixel; 0: there are classes.
+  std::int64_t target_size = 0;
+  /// Targets that are maps: their extents; else 0.
+  std::int64_t target_height = 0, target_width = 0;
+  /// Returns the outputs of a model of images, of one pixel if it makes a map.
   std::int64_t outputs() const { return target_size > 0 ? target_size : class_count; }
   std::int64_t context = 0;  ///< tokens: length of a sample, as requested
   /// Tokens are 0 .. vocabulary - 1. If no shard has the attribute: the range of the stored type.

@@ -17,9 +17,10 @@ struct SampleInfo {
   DType dtype = DType::uint8;
   /// [height, width, channels] or [context]. Encoded images have any size: [0, 0, channels].
   Shape input;
-  /// [] is one label, [context] one for each token, [n] a vector of n values.
+  /// [] is one label, [context] one for each token, [n] a vector of n values; maps: [height, width]
+  /// or [height, width, components].
   Shape labels;
-  DType label_type = DType::int32;  ///< values: float32
+  DType label_type = DType::int32;  ///< vectors and fields: float32
   std::int64_t input_bytes() const { return input.elements() * size_of(dtype); }
 };
 

@@ -131,8 +131,13 @@ struct Family {
   /// Returns the shape of a batch of one sample from these tensors; extents on which no tensor
   /// depends are any that the model takes. Throws InputError if the tensors do not tell it.
   Shape (*input_in)(const ModelOptions&, const ShapeInFile&);
+  bool makes_maps = false;  ///< models may answer for each pixel (ModelOutputs::is_map)
+  /// Returns the extents [height, width] of the map that the model makes of an input [batch,
+  /// height, width, channels]; an empty shape if it gives one answer. Throws InputError as Model
+  /// does.
+  Shape (*map_of)(const ModelOptions&, const Shape& input) = NoAnswer();
   /// Returns the blocks and the head. Arguments as for Model, whose rules have been checked.
-  ModelParts (*make)(const ModelOptions&, const Shape& input, std::int64_t classes,
+  ModelParts (*make)(const ModelOptions&, const Shape& input, const ModelOutputs& outputs,
                      const TensorPlacement&);
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <span>
 #include <string_view>
 
@@ -13,19 +12,19 @@ namespace trireme::model {
 
 struct LossSettings;
 
-/// A loss of the outputs of a model whose head has a row for each sample. One row of a table
-/// (losses()); other code asks it and does not name it.
+/// A loss of the outputs of a model whose head has a row for each sample or pixel. One row of a
+/// table (losses()); other code asks it and does not name it.
 struct LossKind {
   const char* word;  ///< the value of loss.kind
-  /// Those whose targets it takes: int32 [B], or float32 [B, outputs] (Answer::is_vector).
-  std::array<AnswerKind, 2> answers;
+  /// Those whose targets it takes: int32 [rows], or float32 [rows, outputs] (Answer::is_vector).
+  std::span<const AnswerKind> answers;
   /// The keys of [loss] that belong to it.
   bool has_label_smoothing, has_delta;
-  /// Enqueues the loss of outputs [B, outputs]: `sums` and `doutputs` as those of
+  /// Enqueues the loss of outputs [rows, outputs]: `sums` and `doutputs` as those of
   /// ops::cross_entropy() or ops::value_loss().
   void (*compute)(ops::Context&, const Tensor& outputs, const Tensor& targets, const LossSettings&,
                   const Tensor& sums, const Tensor& doutputs);
-  bool takes(AnswerKind answer) const { return answer == answers[0] || answer == answers[1]; }
+  bool takes(AnswerKind answer) const;
 };
 
 /// Returns all losses. The first one for each answer is its default.

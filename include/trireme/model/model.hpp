@@ -27,9 +27,9 @@ class Model {
   /// Builds the whole model. Costs no device memory.
   ///
   /// `input`: shape of the input of block 0. Images: [batch, height, width, channels] in compute
-  /// precision. Text: int32 tokens [batch, context], and `classes` is the vocabulary. Throws
+  /// precision. Text: int32 tokens [batch, context], and `outputs` is the vocabulary. Throws
   /// InputError about keys of [model] and [parallel], and for more than 2^40 weights.
-  Model(const ModelOptions& options, const Shape& input, std::int64_t classes,
+  Model(const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
         const TensorPlacement& placement = {});
 
   /// Returns the parameters of the whole model: blocks 0 .. n-1, then the head. Each entry has the

@@ -56,6 +56,8 @@ struct StepLoss {
   /// Maximum of the mean of `sums`. A larger loss is a spike, and the step is skipped.
   double limit = std::numeric_limits<double>::infinity();
   double scale = 1;  ///< loss scale of the gradient; divided out before norm and clipping
+  /// Labels of the step by whose number the gradient was divided, if some may not count; else 0.
+  double labels = 0;
 };
 
 /// Learning rate and momentum of one update.

@@ -77,6 +77,9 @@ Line data_line(const CheckReport& report) {
                                 ? ""
                                 : fmt::format(" ({})", to_string(sets.train.pixel_type)),
                             counted(sets.train.outputs(), answer.part, answer.parts));
+  if (sets.train.target_height > 0)
+    text += fmt::format(" for each of {} x {} pixels", sets.train.target_height,
+                        sets.train.target_width);
   return {"data", text, numbers};
 }
 
@@ -157,8 +160,11 @@ Line memory_line(const CheckReport& report) {
 /// Returns the shape that a block gives of one sample; the last one gives the logits.
 Shape sample_output(const CheckReport& report, const model::BlockWork& block) {
   const Shape& output = block.output;
+  const data::DatasetInfo& train = report.sets.train;
   switch (output.rank()) {
-    case 0: return {report.sets.train.outputs()};
+    case 0:
+      if (train.target_height == 0) return {train.outputs()};
+      return {train.target_height, train.target_width, train.outputs()};
     case 2: return {output[1]};
     case 3: return {output[1], output[2]};
     default: return {output[1], output[2], output[3]};

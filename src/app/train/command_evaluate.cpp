@@ -56,12 +56,6 @@ struct ImageScores {
   std::vector<train::SampleResult> worst;
 };
 
-/// Returns the samples of an evaluation of images.
-std::int64_t samples_of(const train::Metrics& metrics) {
-  return metrics.scores ? metrics.num_labels / std::ssize(metrics.scores->each)
-                        : metrics.num_labels;
-}
-
 /// Returns a line for each part of the target, if there are several. `datasets`: their names, if
 /// there is one for each part.
 std::string score_table(const train::Scores& scores, const std::vector<std::string>& datasets) {
@@ -91,7 +85,7 @@ nlohmann::ordered_json score_json(const train::Scores& scores) {
 std::string describe(const train::Metrics& metrics, const Answer& answer) {
   if (metrics.scores)
     return fmt::format("loss {:.6f}, {}, {} samples", metrics.loss,
-                       train::describe(answer, metrics.scores->all), samples_of(metrics));
+                       train::describe(answer, metrics.scores->all), metrics.num_samples);
   if (answer.kind == AnswerKind::tokens)
     return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss,
                        metrics.perplexity(), 100 * metrics.top1, metrics.num_labels);
@@ -108,7 +102,7 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
       {"checkpoint", options.checkpoint},
       {"split", options.split},
       {"samples",
-       tokens ? metrics.num_labels / family_of(model).context(model) : samples_of(metrics)}};
+       tokens ? metrics.num_labels / family_of(model).context(model) : metrics.num_samples}};
   if (tokens) json["tokens"] = metrics.num_labels;
   json["loss"] = metrics.loss;
   if (metrics.scores) {
@@ -136,7 +130,7 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
   };
   const bool tokens = answer.kind == AnswerKind::tokens;
   for (const char* option : {"--confusion", "--worst", "--top", "--logits", "--flip"})
-    validate(!answer.is_vector || !is_given(option),
+    validate(!answer.is_scored || !is_given(option),
              "{}: needs one class for each sample, but target.kind is \"{}\"; leave the option out",
              option, answer.word);
   validate(!tokens || !is_given("--confusion"),

@@ -52,9 +52,10 @@ Field dataset_paths(std::vector<std::string>& paths) {
   return {read, write, "path or list of paths", fmt::format("1 to {}", max_datasets)};
 }
 
-/// The letters h, w and c, each at most once. If there are none, they are not written.
-Field layout_letters(std::string& layout) {
-  const auto read = [&layout](const Value& given) -> std::string {
+/// The letters h, w and c, each at most once, with all of `needed`. If there are none, they are not
+/// written.
+Field layout_letters(std::string& layout, std::string_view needed) {
+  const auto read = [&layout, needed](const Value& given) -> std::string {
     static constexpr const char* wanted =
         "the dimensions of a sample in their order, of the letters h, w and c, as in \"hw\", "
         "\"hwc\" or \"chw\"";
@@ -65,6 +66,12 @@ Field layout_letters(std::string& layout) {
     std::sort(sorted.begin(), sorted.end());
     if (text->empty() || !known || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
       return fmt::format("{}; must be {}", keys::quoted(*text), wanted);
+    for (const char letter : needed)
+      if (text->find(letter) == std::string::npos)
+        return fmt::format(
+            "{} has no {}; a map has a height h and a width w, as in \"hw\" or "
+            "\"chw\"",
+            keys::quoted(*text), letter);
     layout = *text;
     return "";
   };
@@ -74,7 +81,7 @@ Field layout_letters(std::string& layout) {
 
 }  // namespace
 
-void visit_arrays(Visitor& v, const AppliesTo& images, ArrayForm& arrays) {
+void visit_arrays(Visitor& v, const AppliesTo& images, const AppliesTo& maps, ArrayForm& arrays) {
   v.table("data.hdf5");
   v.field({"input",
            "Images: names the datasets of the input in HDF5 or netCDF-4 files of other programs, "
@@ -92,7 +99,12 @@ void visit_arrays(Visitor& v, const AppliesTo& images, ArrayForm& arrays) {
            "Gives the dimensions of one sample of an input, in their order: letters of h, w and c.",
            with_input,
            "give the order of the dimensions of a sample, as in layout = \"hw\" or \"chw\""},
-          layout_letters(arrays.layout));
+          layout_letters(arrays.layout, ""));
+  v.field({"target_layout",
+           "target.kind pixels, field: gives the dimensions of one sample of a target: letters of "
+           "h, w and c.",
+           maps},
+          layout_letters(arrays.target_layout, "hw"));
   v.field({"samples",
            "Selects what a sample is: an index of the first dimension (rows), or a whole file "
            "(files).",

@@ -7,6 +7,7 @@
 namespace trireme::data {
 
 /// Visits the keys of the table [data.hdf5].
-void visit_arrays(keys::Visitor& v, const keys::AppliesTo& images, ArrayForm& arrays);
+void visit_arrays(keys::Visitor& v, const keys::AppliesTo& images, const keys::AppliesTo& maps,
+                  ArrayForm& arrays);
 
 }  // namespace trireme::data

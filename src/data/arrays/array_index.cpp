@@ -95,25 +95,27 @@ std::int64_t elements_of_row(const io::StoredDataset& rows, std::int64_t most) {
   return elements;
 }
 
-ArrayVariable variable_of(const io::Hdf5Index& file, const std::string& path,
-                          const ArrayForm& form) {
-  io::StoredDataset stored = dataset_of(file, "input", path);
+/// Returns a dataset whose rows have these dimensions. `key`: that names it, in [data.hdf5].
+ArrayVariable variable_of(const io::Hdf5Index& file, const char* key, const std::string& path,
+                          const ArrayForm& form, const std::string& layout) {
+  io::StoredDataset stored = dataset_of(file, key, path);
   const bool has_rows = form.samples == ArrayForm::Samples::rows;
-  const std::size_t dimensions = form.layout.size() + (has_rows ? 1 : 0);
+  const std::size_t dimensions = layout.size() + (has_rows ? 1 : 0);
   // A number for each sample is a vector of one.
-  if (form.layout == "c" && stored.shape.size() + 1 == dimensions) {
+  if (layout == "c" && stored.shape.size() + 1 == dimensions) {
     stored.shape.push_back(1);
     if (!stored.chunk.empty()) stored.chunk.push_back(1);
   }
   std::vector<std::string> names;
   if (has_rows) names.emplace_back("samples");
-  for (const char letter : form.layout) names.emplace_back(1, letter);
+  for (const char letter : layout) names.emplace_back(1, letter);
   validate(stored.shape.size() == dimensions,
-           "{}: has {} dimensions [{}], but data.hdf5.layout = \"{}\" describes {} [{}]; give the "
+           "{}: has {} dimensions [{}], but data.hdf5.{} = \"{}\" describes {} [{}]; give the "
            "letters of the dimensions of one sample{}",
-           stored.location, stored.shape.size(), fmt::join(stored.shape, ", "), form.layout,
-           dimensions, fmt::join(names, ", "),
-           has_rows && stored.shape.size() == form.layout.size()
+           stored.location, stored.shape.size(), fmt::join(stored.shape, ", "),
+           &layout == &form.layout ? "layout" : "target_layout", layout, dimensions,
+           fmt::join(names, ", "),
+           has_rows && stored.shape.size() == layout.size()
                ? ", or samples = \"files\" if each file is one"
                : "");
   ArrayVariable variable = packed_variable(file, path, with_sample_dimension(stored, form));
@@ -193,6 +195,45 @@ std::vector<ArrayVariable> find_vectors(const io::Hdf5Index& file, const SampleF
   return targets;
 }
 
+/// Finds the map of each sample: one dataset of classes, or datasets that are stacked as
+/// components.
+std::vector<ArrayVariable> find_maps(const io::Hdf5Index& file, const SampleForm& sample,
+                                     const ArrayVariable& input) {
+  const ArrayForm& form = sample.arrays;
+  const bool classes = !sample.target.answer().is_vector;
+  validate(!classes || form.target.size() == 1,
+           "{}: data.hdf5.target names {} datasets, but a pixel has one class; name one",
+           file.path(), form.target.size());
+  std::vector<ArrayVariable> targets;
+  std::int64_t components = 0;
+  for (const std::string& path : form.target) {
+    targets.push_back(variable_of(file, "target", path, form, form.target_layout));
+    const ArrayVariable &target = targets.back(), &first = targets.front();
+    const auto [height, width, own] = array_extents(target, form.target_layout);
+    const auto [first_height, first_width, unused] = array_extents(first, form.target_layout);
+    validate(target.rows.shape[0] == input.rows.shape[0], "{}: has {} samples, but {} has {}",
+             target.rows.location, target.rows.shape[0], input.rows.location, input.rows.shape[0]);
+    validate(
+        height == first_height && width == first_width,
+        "{}: has {} x {} pixels (h, w), but {} has {} x {}; targets are stacked as components, "
+        "so these must be equal",
+        target.rows.location, height, width, first.rows.location, first_height, first_width);
+    components += own;
+    validate(!classes || own == 1,
+             "{}: has {} components for each pixel, but a pixel has one class; remove c from "
+             "data.hdf5.target_layout",
+             target.rows.location, own);
+    validate(!classes || (target.scale == 1 && target.offset == 0),
+             "{}: has the attributes scale_factor or add_offset, but classes are whole numbers",
+             target.rows.location);
+    validate(components * height * width <= max_map_numbers,
+             "{}: a sample has more than {} numbers in its targets", target.rows.location,
+             max_map_numbers);
+  }
+  if (!classes) check_target_size(sample.target, components);
+  return targets;
+}
+
 /// Returns the type of an input as an image; float32 unless its bits can be taken as they are.
 DType type_of(const ArrayVariable& input) {
   const io::StoredDataset& rows = input.rows;
@@ -260,11 +301,23 @@ std::array<std::int64_t, 3> array_extents(const ArrayVariable& input, const std:
   return extents;
 }
 
-std::int64_t target_size_of(const ShardIndex& file) {
-  std::int64_t count = 0;
-  for (const ArrayVariable& target : file.targets)
-    count += elements_of_row(target.rows, max_target_numbers);
-  return count;
+TargetExtents target_extents(const ShardIndex& file, const SampleForm& form) {
+  TargetExtents extents;
+  for (const ArrayVariable& target : file.targets) {
+    if (!form.target.answer().is_map) {
+      extents.size += elements_of_row(target.rows, max_target_numbers);
+      continue;
+    }
+    const auto [height, width, components] = array_extents(target, form.arrays.target_layout);
+    extents = {height, width, extents.size + components};
+  }
+  return extents;
+}
+
+std::string to_text(const TargetExtents& extents) {
+  return extents.height > 0
+             ? fmt::format("{} x {} x {}", extents.height, extents.width, extents.size)
+             : counted(extents.size, "number", "numbers");
 }
 
 DType array_type(const ShardIndex& file) {
@@ -282,7 +335,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   file.index.stamp = reader.stamp();
   ShardDescription& header = file.header;
   for (const std::string& path : form.input) {
-    file.index.inputs.push_back(variable_of(reader.index(), path, form));
+    file.index.inputs.push_back(variable_of(reader.index(), "input", path, form, form.layout));
     const ArrayVariable &input = file.index.inputs.back(), &first = file.index.inputs.front();
     const auto [height, width, channels] = array_extents(input, form.layout);
     if (&input == &first) {
@@ -302,7 +355,9 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   header.pixel_type = array_type(file.index);
   header.file_bytes = reader.index().file_bytes();
   if (form.target.empty()) return file;  // Only inputs are read.
-  if (sample.target.answer().is_vector)
+  if (sample.target.answer().is_map)
+    file.index.targets = find_maps(reader.index(), sample, file.index.inputs.front());
+  else if (sample.target.answer().is_vector)
     file.index.targets = find_vectors(reader.index(), sample, file.index.inputs.front());
   else
     file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());

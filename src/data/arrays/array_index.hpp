@@ -22,8 +22,16 @@ ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path
 /// Returns the type of the images of an indexed file.
 DType array_type(const ShardIndex& file);
 
-/// Returns the number of values in the target of a sample; 0: it is a class.
-std::int64_t target_size_of(const ShardIndex& file);
+/// Extents of targets that are read with their samples.
+struct TargetExtents {
+  std::int64_t height = 0, width = 0;  ///< maps
+  std::int64_t size = 0;               ///< numbers of a vector, or components of a map
+  bool operator==(const TargetExtents&) const = default;
+};
+/// Returns them; zeros if the targets are classes of samples, which are read at once.
+TargetExtents target_extents(const ShardIndex& file, const SampleForm& form);
+/// Returns "64 x 64 x 2" or "3 numbers".
+std::string to_text(const TargetExtents& extents);
 
 /// Returns the extents of one sample of an input in the order h, w, c. Those that the layout lacks
 /// are 1.

@@ -5,8 +5,9 @@
 //
 // An input whose rows have the type and the order of the sample is read into its place. All others
 // are read into memory of the thread and copied element by element; packed ones are float64 there,
-// become stored * scale + offset, and are rounded once, to float32. Targets that are values are
-// read likewise, and normalized. All values of a sample must be finite; every read checks it.
+// become stored * scale + offset, and are rounded once, to float32. Targets that are vectors are
+// read likewise, and normalized. All these values must be finite; every read checks it. Targets
+// that are maps are put together like inputs; what is missing there does not count.
 #include "array_source.hpp"
 
 #include <algorithm>
@@ -24,7 +25,7 @@
 namespace trireme::data {
 namespace {
 
-/// One dataset of the input.
+/// One dataset of an image: of the input, or of a target that is a map.
 struct ArrayInput {
   StoredRows rows;
   std::string location;
@@ -84,41 +85,13 @@ class ArraySource : public SampleSource {
         labels_(std::move(file.labels)),
         info_{type, {}, {}} {
     const ArrayForm& form = sample.arrays;
-    add_targets(file, sample.target, resources);
-    const auto [height, width, unused] = array_extents(file.inputs.front(), form.layout);
-    std::int64_t channels = 0;
-    for (const ArrayVariable& input : file.inputs) channels += array_extents(input, form.layout)[2];
-    info_.input = {height, width, channels};
-    const std::array<std::int64_t, 3> steps{width * channels, channels, 1};
-    std::int64_t first_channel = 0;
-    for (ArrayVariable& variable : file.inputs) {
-      std::optional<io::Hdf5Number> memory;
-      if (variable.is_packed())
-        memory = io::Hdf5Number::float64;
-      else if (type == DType::float32)
-        memory = io::Hdf5Number::float32;
-      std::unique_ptr<ArrayInput> input(new ArrayInput{
-          {path_, file.stamp, variable.rows, resources.files, resources.cache, memory},
-          variable.rows.location,
-          variable.scale,
-          variable.offset,
-          variable.missing,
-          variable.is_packed()});
-      input->first_channel = first_channel;
-      first_channel += input->channels = array_extents(variable, form.layout)[2];
-      // Dimensions that the layout lacks come first, with the extent 1.
-      const std::size_t lacking = 3 - form.layout.size();
-      std::int64_t dense = 1;
-      input->is_in_place = !input->is_packed && file.inputs.size() == 1;
-      for (std::size_t i = form.layout.size(); i-- > 0;) {
-        input->extents[lacking + i] = variable.rows.shape[i + 1];
-        input->steps[lacking + i] = steps[std::string_view("hwc").find(form.layout[i])];
-        input->is_in_place = input->is_in_place && (input->extents[lacking + i] == 1 ||
-                                                    input->steps[lacking + i] == dense);
-        dense *= input->extents[lacking + i];
-      }
-      inputs_.push_back(std::move(input));
-    }
+    if (sample.target.answer().is_map)
+      add_maps(file, sample, resources);
+    else
+      add_vectors(file, sample, resources);
+    std::optional<io::Hdf5Number> memory;
+    if (type == DType::float32) memory = io::Hdf5Number::float32;
+    info_.input = add_images(file, file.inputs, form.layout, memory, resources, inputs_);
   }
 
   const SampleInfo& info() const override { return info_; }
@@ -128,16 +101,19 @@ class ArraySource : public SampleSource {
   void read(std::int64_t index, std::byte* input, void* labels) const override {
     if (input != nullptr) read_input(index, input);
     if (labels == nullptr) return;
-    if (targets_.empty())
+    if (!targets_.empty())
+      read_values(index, static_cast<float*>(labels));
+    else if (!maps_.empty())
+      read_map(index, labels);
+    else
       *static_cast<std::int32_t*>(labels) =
           labels_.empty() ? -1 : labels_[static_cast<std::size_t>(index)];
-    else
-      read_values(index, static_cast<float*>(labels));
   }
 
   void read_ahead(std::int64_t first, std::int64_t count) const override {
     for (const auto& input : inputs_) input->rows.read_ahead(first, count);
     for (const auto& target : targets_) target->rows.read_ahead(first, count);
+    for (const auto& map : maps_) map->rows.read_ahead(first, count);
   }
 
   std::string verify(const ShardChecksums* /*checksums*/, BlockRange /*blocks*/) const override {
@@ -145,16 +121,67 @@ class ArraySource : public SampleSource {
     std::vector<float> values(static_cast<std::size_t>(info_.labels.elements()));
     for (std::int64_t index = 0; index < size(); ++index) {
       read_input(index, sample.data());
-      if (!targets_.empty()) read_values(index, values.data());
+      if (!targets_.empty() || !maps_.empty()) read(index, nullptr, values.data());
     }
     return "";
   }
 
  private:
-  void add_targets(ShardIndex& file, const TargetOptions& options,
-                   const ShardResources& resources) {
+  /// Adds datasets that are stacked as channels, and returns the extents [h, w, c] of all together.
+  /// `memory`: type of the numbers of those that are not packed; none: as they are stored.
+  Shape add_images(const ShardIndex& file, const std::vector<ArrayVariable>& variables,
+                   const std::string& layout, std::optional<io::Hdf5Number> memory,
+                   const ShardResources& resources,
+                   std::vector<std::unique_ptr<ArrayInput>>& images) {
+    const auto [height, width, unused] = array_extents(variables.front(), layout);
+    std::int64_t channels = 0;
+    for (const ArrayVariable& variable : variables) channels += array_extents(variable, layout)[2];
+    const std::array<std::int64_t, 3> steps{width * channels, channels, 1};
+    std::int64_t first_channel = 0;
+    for (const ArrayVariable& variable : variables) {
+      std::unique_ptr<ArrayInput> input(
+          new ArrayInput{{path_, file.stamp, variable.rows, resources.files, resources.cache,
+                          variable.is_packed() ? io::Hdf5Number::float64 : memory},
+                         variable.rows.location,
+                         variable.scale,
+                         variable.offset,
+                         variable.missing,
+                         variable.is_packed()});
+      input->first_channel = first_channel;
+      first_channel += input->channels = array_extents(variable, layout)[2];
+      // Dimensions that the layout lacks come first, with the extent 1.
+      const std::size_t lacking = 3 - layout.size();
+      std::int64_t dense = 1;
+      input->is_in_place = !input->is_packed && variables.size() == 1;
+      for (std::size_t i = layout.size(); i-- > 0;) {
+        input->extents[lacking + i] = variable.rows.shape[i + 1];
+        input->steps[lacking + i] = steps[std::string_view("hwc").find(layout[i])];
+        input->is_in_place = input->is_in_place && (input->extents[lacking + i] == 1 ||
+                                                    input->steps[lacking + i] == dense);
+        dense *= input->extents[lacking + i];
+      }
+      images.push_back(std::move(input));
+    }
+    return {height, width, channels};
+  }
+
+  void add_maps(ShardIndex& file, const SampleForm& sample, const ShardResources& resources) {
     if (file.targets.empty()) return;
-    info_.labels = {target_size_of(file)};
+    const Shape extents = add_images(file, file.targets, sample.arrays.target_layout,
+                                     io::Hdf5Number::float64, resources, maps_);
+    target_ = sample.target;
+    if (target_.answer().is_vector) {
+      info_.labels = extents;
+      info_.label_type = DType::float32;
+    } else {
+      info_.labels = {extents[0], extents[1]};
+    }
+  }
+
+  void add_vectors(ShardIndex& file, const SampleForm& sample, const ShardResources& resources) {
+    if (file.targets.empty()) return;
+    const TargetOptions& options = sample.target;
+    info_.labels = {target_extents(file, sample).size};
     info_.label_type = DType::float32;
     std::size_t first = 0;
     for (ArrayVariable& variable : file.targets) {
@@ -204,6 +231,52 @@ class ArraySource : public SampleSource {
     }
   }
 
+  /// Reads the classes or numbers of all pixels. Those that are missing become -1 or NaN.
+  void read_map(std::int64_t index, void* labels) const {
+    thread_local std::vector<double> row, map;
+    map.resize(static_cast<std::size_t>(info_.labels.elements()));
+    for (const auto& part : maps_) {
+      row.resize(static_cast<std::size_t>(part->rows.row_bytes()) / sizeof(double));
+      part->rows.read(index, 1, reinterpret_cast<std::byte*>(row.data()));
+      scatter(*part, map.data(), [&](std::int64_t i) {
+        const double stored = row[static_cast<std::size_t>(i)];
+        const bool is_missing =
+            std::find(part->missing.begin(), part->missing.end(), stored) != part->missing.end();
+        return is_missing ? std::numeric_limits<double>::quiet_NaN()
+                          : stored * part->scale + part->offset;
+      });
+    }
+    if (target_.answer().is_vector)
+      normalize(map, static_cast<float*>(labels));
+    else
+      classify(index, map, static_cast<std::int32_t*>(labels));
+  }
+
+  void normalize(const std::vector<double>& map, float* numbers) const {
+    const auto components = static_cast<std::size_t>(info_.labels[2]);
+    for (std::size_t i = 0; i < map.size(); ++i) {
+      const std::size_t component = i % components;
+      const auto normal =
+          static_cast<float>((map[i] - target_.mean_of(component)) / target_.std_of(component));
+      numbers[i] = std::isfinite(normal) ? normal : std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+
+  void classify(std::int64_t index, const std::vector<double>& map, std::int32_t* classes) const {
+    for (std::size_t i = 0; i < map.size(); ++i) {
+      classes[i] = -1;
+      if (std::isnan(map[i]) || (target_.ignore && map[i] == *target_.ignore)) continue;
+      const auto pixel = static_cast<std::int64_t>(i);
+      validate(map[i] >= 0 && map[i] < static_cast<double>(target_.classes) &&
+                   map[i] == std::floor(map[i]),
+               "{}: sample {} has {} at pixel (h {}, w {}), which is no class; classes are 0 to {} "
+               "(target.classes), and target.ignore names a value without a class",
+               maps_.front()->location, index, map[i], pixel / info_.labels[1],
+               pixel % info_.labels[1], target_.classes - 1);
+      classes[i] = static_cast<std::int32_t>(map[i]);
+    }
+  }
+
   void read_input(std::int64_t index, std::byte* sample) const {
     // Readers are threads of the loader, which keep the memory.
     thread_local std::vector<std::byte> row;
@@ -242,10 +315,11 @@ class ArraySource : public SampleSource {
 
   std::string path_;
   std::int64_t size_;
-  std::vector<std::int32_t> labels_;  ///< empty if there are values
-  std::vector<std::unique_ptr<ArrayTarget>> targets_;
+  std::vector<std::int32_t> labels_;                   ///< empty if there are values
+  std::vector<std::unique_ptr<ArrayTarget>> targets_;  ///< of vectors
+  TargetOptions target_;                               ///< of maps
   SampleInfo info_;
-  std::vector<std::unique_ptr<ArrayInput>> inputs_;
+  std::vector<std::unique_ptr<ArrayInput>> inputs_, maps_;
 };
 
 }  // namespace

@@ -83,7 +83,7 @@ class Folder {
     });
     compare_kinds();
     shard_kind(index_.info.kind).combine(folder_, index_.info);
-    if (has_arrays()) compare_values();
+    if (has_arrays()) compare_targets();
     DatasetInfo& info = index_.info;
     if (info.tokenizer == "sentencepiece")
       info.tokenizer_digest =
@@ -124,15 +124,20 @@ class Folder {
 
   bool has_arrays() const { return form_.arrays.is_used(); }
 
-  /// Compares the number of values in the targets.
-  void compare_values() {
-    const std::int64_t count = target_size_of(folder_.shards.front().index);
+  /// Compares the extents of the targets that are read with their samples.
+  void compare_targets() {
+    const TargetExtents first = target_extents(folder_.shards.front().index, form_);
     for (std::size_t i = 0; i < paths_.size(); ++i) {
-      const std::int64_t here = target_size_of(folder_.shards[i].index);
-      validate(here == count, "{}: has {} values for each sample, but {} has {}", paths_[i], here,
-               paths_.front(), count);
+      const TargetExtents here = target_extents(folder_.shards[i].index, form_);
+      validate(here == first, "{}: has {} in the target of a sample, but {} has {}", paths_[i],
+               to_text(here), paths_.front(), to_text(first));
     }
-    index_.info.target_size = count;
+    index_.info.target_height = first.height;
+    index_.info.target_width = first.width;
+    if (form_.target.kind == AnswerKind::pixels)
+      index_.info.class_count = form_.target.classes;
+    else
+      index_.info.target_size = first.size;
   }
 
   const SampleForm& form_;
@@ -160,9 +165,9 @@ std::string to_bytes(const DatasetIndex& index) {
   bytes.put_string(index.folder);
   bytes.put(static_cast<std::uint8_t>(info.kind));
   bytes.put(static_cast<std::uint8_t>(info.pixel_type));
-  for (const std::int64_t number :
-       {info.height, info.width, info.channels, info.class_count, info.target_size, info.vocabulary,
-        info.tokens, info.documents, info.end_of_text})
+  for (const std::int64_t number : {info.height, info.width, info.channels, info.class_count,
+                                    info.target_size, info.target_height, info.target_width,
+                                    info.vocabulary, info.tokens, info.documents, info.end_of_text})
     bytes.put(number);
   bytes.put_strings(info.classes);
   bytes.put_string(info.tokenizer);
@@ -190,9 +195,9 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
   index.folder = bytes.get_string();
   info.kind = bytes.get_enum(shard_kinds().back().kind);
   info.pixel_type = bytes.get_enum(DType::int64);
-  for (std::int64_t* number :
-       {&info.height, &info.width, &info.channels, &info.class_count, &info.target_size,
-        &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
+  for (std::int64_t* number : {&info.height, &info.width, &info.channels, &info.class_count,
+                               &info.target_size, &info.target_height, &info.target_width,
+                               &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
     *number = bytes.get<std::int64_t>();
   info.classes = bytes.get_strings();
   info.tokenizer = bytes.get_string();

@@ -15,6 +15,7 @@ inline constexpr std::size_t max_classes = 1 << 24;
 // overflow.
 inline constexpr std::int64_t max_input_numbers = std::int64_t{1} << 31;
 inline constexpr std::int64_t max_target_numbers = std::int64_t{1} << 20;
+inline constexpr std::int64_t max_map_numbers = std::int64_t{1} << 28;  ///< of a target
 // Tokens are int32 in memory.
 inline constexpr std::int64_t max_vocabulary = std::numeric_limits<std::int32_t>::max();
 

@@ -106,14 +106,20 @@ extern constinit const Family chain_family{
         },
     .classes_in =
         [](const ModelOptions& options, const ShapeInFile& shape_of) {
-          return chain::output_count(options.as<ChainOptions>().blocks,
-                                     input_of(options, shape_of));
+          return chain::output_shape(options.as<ChainOptions>().blocks, input_of(options, shape_of))
+              .back();
         },
     .input_in = input_of,
+    .makes_maps = true,
+    .map_of =
+        [](const ModelOptions& options, const Shape& input) {
+          const Shape output = chain::output_shape(options.as<ChainOptions>().blocks, input);
+          return output.rank() == 3 ? Shape{output[0], output[1]} : Shape();
+        },
     .make =
-        [](const ModelOptions& options, const Shape& input, std::int64_t classes,
+        [](const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
            const TensorPlacement& /*placement*/) {
-          return chain::make_network(options.as<ChainOptions>().blocks, input, classes);
+          return chain::make_network(options.as<ChainOptions>().blocks, input, outputs);
         }};
 
 }  // namespace trireme::model

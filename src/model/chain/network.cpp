@@ -450,32 +450,43 @@ class Builder {
   parallel::PositionGrid grid_;
 };
 
-/// Returns the groups of layers, the last of which gives `classes` numbers; 0: any number.
+/// Returns the groups of layers, the last of which gives these outputs; count 0: any.
 std::vector<Group> groups_of(const std::vector<Entry>& list, const Shape& input,
-                             std::int64_t classes) {
+                             const ModelOutputs& outputs) {
   TRIREME_EXPECT(!list.empty() && input.rank() == 4);
   Builder builder(list, input[0], {input[1], input[2], input[3]});
   std::vector<Group> groups = builder.groups();
   const Shape output = groups.back().output;
+  if (outputs.count == 0 && output.rank() == 3) return groups;
+  if (outputs.is_map()) {
+    const Shape wanted{outputs.height, outputs.width, outputs.count};
+    validate(output == wanted,
+             "model.blocks: the last block must give {}, an answer for each pixel of the target, "
+             "but it is {}; use strides, pools and upsample blocks that undo each other, and end "
+             "with a conv of {} channels",
+             to_string(wanted), builder.before(), outputs.count);
+    return groups;
+  }
   validate(output.rank() == 1,
            "model.blocks: the last block must give one number for each class, but it is {}; end "
            "with pool = \"global\" or flatten, and linear",
            builder.before());
   validate(
-      classes == 0 || output[0] == classes,
+      outputs.count == 0 || output[0] == outputs.count,
       "model.blocks: the last block is {}, but the data has {} classes or values; let it give [{}]",
-      builder.before(), classes, classes);
+      builder.before(), outputs.count, outputs.count);
   return groups;
 }
 
 }  // namespace
 
-std::int64_t output_count(const std::vector<Entry>& list, const Shape& input) {
-  return groups_of(list, input, 0).back().output[0];
+Shape output_shape(const std::vector<Entry>& list, const Shape& input) {
+  return groups_of(list, input, 0).back().output;
 }
 
-ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std::int64_t classes) {
-  std::vector<Group> groups = groups_of(list, input, classes);
+ModelParts make_network(const std::vector<Entry>& list, const Shape& input,
+                        const ModelOutputs& outputs) {
+  std::vector<Group> groups = groups_of(list, input, outputs);
   ModelParts parts;
   for (std::size_t i = 0; i + 1 < groups.size(); ++i)
     parts.blocks.push_back(std::make_unique<ChainBlock>(std::move(groups[i]), i == 0));

@@ -41,10 +41,12 @@ bool contains(const std::vector<Entry>& list, const Property& property) {
 }
 
 /// Makes the network for an input of this shape. Throws InputError if a block does not fit the one
-/// in front of it, or if the last one does not have as many outputs as `classes`; 0: any number.
-ModelParts make_network(const std::vector<Entry>& list, const Shape& input, std::int64_t classes);
+/// in front of it, or if the last one does not give these outputs; count 0: any outputs.
+ModelParts make_network(const std::vector<Entry>& list, const Shape& input,
+                        const ModelOutputs& outputs);
 
-/// Returns the outputs of the network for an input of this shape. Errors like make_network.
-std::int64_t output_count(const std::vector<Entry>& list, const Shape& input);
+/// Returns the outputs of the network for an input of this shape: [count], or [height, width,
+/// count] of a map. Errors like make_network.
+Shape output_shape(const std::vector<Entry>& list, const Shape& input);
 
 }  // namespace trireme::model::chain

@@ -68,7 +68,7 @@ class MlpHead final : public ClassifierHead {
 
 /// Makes linear layers `layers.<i>.weight`, `.bias` with ReLU between them. The last one is the
 /// head.
-ModelParts make_mlp(const ModelOptions& options, const Shape& input, std::int64_t classes,
+ModelParts make_mlp(const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
                     const TensorPlacement& /*placement*/) {
   std::vector<std::unique_ptr<Block>> blocks;
   std::int64_t in = input.elements() / input[0];
@@ -77,7 +77,7 @@ ModelParts make_mlp(const ModelOptions& options, const Shape& input, std::int64_
     blocks.push_back(std::make_unique<MlpBlock>(name(), in, width, blocks.empty()));
     in = width;
   }
-  auto head = std::make_unique<MlpHead>(name(), in, classes, blocks.empty());
+  auto head = std::make_unique<MlpHead>(name(), in, outputs.count, blocks.empty());
   return {std::move(blocks), std::move(head)};
 }
 

@@ -277,7 +277,7 @@ Stages stages_of_depth(int depth) {
 /// torchvision's names. Depths 8, 14, 20, 32, 44 and 56 have the CIFAR form: three stages of
 /// (depth - 2) / 6 basic blocks, `width` channels in the first stage, doubled in each further one.
 /// Throws InputError for other unknown depths.
-ModelParts make_resnet(const ModelOptions& model, const Shape& input, std::int64_t classes,
+ModelParts make_resnet(const ModelOptions& model, const Shape& input, const ModelOutputs& outputs,
                        const TensorPlacement& /*placement*/) {
   const auto& options = model.as<ResnetOptions>();
   const Stages stages = stages_of_depth(options.depth);
@@ -297,7 +297,7 @@ ModelParts make_resnet(const ModelOptions& model, const Shape& input, std::int64
       channels = stages.bottleneck ? 4 * width : width;
     }
   }
-  return {std::move(blocks), std::make_unique<ResnetHead>(channels, classes)};
+  return {std::move(blocks), std::make_unique<ResnetHead>(channels, outputs.count)};
 }
 
 using namespace keys;

@@ -198,7 +198,7 @@ AttentionBlockOptions block_options(const TransformerOptions& gpt, std::int64_t 
 
 /// Makes embedding, blocks of attention and mlp, and head.
 ModelParts make_transformer(const ModelOptions& options, const Shape& /*input*/,
-                            std::int64_t /*classes*/, const TensorPlacement& placement) {
+                            const ModelOutputs& /*outputs*/, const TensorPlacement& placement) {
   const auto& gpt = options.as<TransformerOptions>();
   ModelParts chain;
   const auto tie = std::make_shared<EmbeddingTie>();

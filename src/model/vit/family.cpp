@@ -142,7 +142,7 @@ std::optional<BrokenRule> broken_vit_rows(const ModelOptions& options, const Sha
 }
 
 /// Makes the patch embedding, blocks of attention and mlp, and the head.
-ModelParts make_vit(const ModelOptions& options, const Shape& input, std::int64_t classes,
+ModelParts make_vit(const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
                     const TensorPlacement& placement) {
   const auto& vit = options.as<VitOptions>();
   const std::int64_t height = input[1], width = input[2];
@@ -157,7 +157,7 @@ ModelParts make_vit(const ModelOptions& options, const Shape& input, std::int64_
   parts.blocks.push_back(make_patch_embedding(vit, patches, split));
   for (std::int64_t layer = 0; layer < vit.layers; ++layer)
     parts.blocks.push_back(make_attention_block(block_options(vit, layer, rows)));
-  parts.head = make_vit_head(vit, rows, classes);
+  parts.head = make_vit_head(vit, rows, outputs.count);
   return parts;
 }
 

@@ -141,7 +141,8 @@ void predict_arrays(const ArrayPredictRequest& request, Log& log,
   validate_precision(deck, describe_device(device));
   ReplicaOptions options = single_rank_options(deck, info);
   options.kept_rows = KeptRows::logits;
-  validate_shapes(model::Model(deck.model, options.input_shape(), options.classes), contents, path);
+  validate_shapes(model::Model(deck.model, options.input_shape(), options.outputs()), contents,
+                  path);
   SingleRank rank(options, device, log);
   load_weights(rank.replica, contents, path, request.weights);
   if (answer.kind == AnswerKind::one_class) {

@@ -332,7 +332,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
                           double seconds) {
   if (!options_.is_recorder) return;
   comparison_.add_evaluation(seconds);
-  const std::int64_t samples = metrics.num_labels / options_.labels_per_sample;
+  const std::int64_t samples = metrics.num_samples;
   monitor::MetricsRow row("evaluate");
   row.add("step", state.step)
       .add("epoch", epoch_of(state))

@@ -56,10 +56,9 @@ class Recorder {
     StepScale scale = {};           ///< Samples of steps and epochs, tokens of samples.
     std::int64_t memory_bytes = 0;  ///< Planned, of this rank's device.
     const Answer* answer = &answer_of(AnswerKind::one_class);
-    std::int64_t labels_per_sample = 1;  ///< As they are counted in Metrics.
-    bool averages = false;               ///< Evaluations use the averaged weights.
-    bool fresh = true;                   ///< False: the run resumes and appends to its files.
-    std::int64_t epoch = 0;              ///< of the first step; the first epoch is 0
+    bool averages = false;   ///< Evaluations use the averaged weights.
+    bool fresh = true;       ///< False: the run resumes and appends to its files.
+    std::int64_t epoch = 0;  ///< of the first step; the first epoch is 0
     data::Decoding decode = data::Decoding::exact;  ///< The key data.decode.
     Device device = {};
     /// Model FLOPs of a step, mean over the ranks; 0: not recorded.

@@ -291,6 +291,8 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
     options.pixel_type = train.pixel_type;
     options.classes = train.outputs();
     options.target = deck.target;
+    options.target_height = train.target_height;
+    options.target_width = train.target_width;
     // The evaluation at the end of the run counts by class.
     if (!deck.data.validation.empty() || !deck.data.test.empty())
       options.kept_rows = KeptRows::logits;

@@ -210,28 +210,26 @@ std::unique_ptr<Recorder> open_recorder(const comm::Communicator& world,
   });
   std::unique_ptr<Recorder> recorder;
   comm::together(world, [&] {
-    recorder = std::make_unique<Recorder>(
-        Recorder::Options{.run_folder = deck.run.folder,
-                          .is_recorder = world.rank() == 0,
-                          .tensorboard = deck.monitor.tensorboard,
-                          .prometheus = prometheus,
-                          .every_steps = run.progress_steps(),
-                          .total_steps = run.layout.total_steps,
-                          .scale = run.layout.scale,
-                          .memory_bytes = run.plan.total(),
-                          .answer = &deck::answer_of(deck),
-                          .labels_per_sample = run.replica->options().labels_per_sample(),
-                          .averages = deck.optimizer.ema > 0,
-                          .fresh = state.step == 0,
-                          .epoch = state.cursor.epoch,
-                          .decode = deck.data.decode,
-                          .device = run.device,
-                          .flops_per_rank = flops_per_rank,
-                          .prediction = prediction,
-                          .account = request.account,
-                          .start = facts,
-                          .lease = &lease},
-        log);
+    recorder = std::make_unique<Recorder>(Recorder::Options{.run_folder = deck.run.folder,
+                                                            .is_recorder = world.rank() == 0,
+                                                            .tensorboard = deck.monitor.tensorboard,
+                                                            .prometheus = prometheus,
+                                                            .every_steps = run.progress_steps(),
+                                                            .total_steps = run.layout.total_steps,
+                                                            .scale = run.layout.scale,
+                                                            .memory_bytes = run.plan.total(),
+                                                            .answer = &deck::answer_of(deck),
+                                                            .averages = deck.optimizer.ema > 0,
+                                                            .fresh = state.step == 0,
+                                                            .epoch = state.cursor.epoch,
+                                                            .decode = deck.data.decode,
+                                                            .device = run.device,
+                                                            .flops_per_rank = flops_per_rank,
+                                                            .prediction = prediction,
+                                                            .account = request.account,
+                                                            .start = facts,
+                                                            .lease = &lease},
+                                          log);
   });
   return recorder;
 }

@@ -53,8 +53,7 @@ class ClassSetScorer : public Scorer {
 
 }  // namespace
 
-std::unique_ptr<Scorer> score_class_sets(const data::TargetOptions& /*target*/,
-                                         std::int64_t classes) {
+std::unique_ptr<Scorer> score_class_sets(std::int64_t classes) {
   return std::make_unique<ClassSetScorer>(classes);
 }
 

@@ -82,7 +82,7 @@ Metrics metrics_of(std::span<const SampleResult> results) {
     top5 += result.label_rank < 5;
   }
   const double count = std::max(1.0, static_cast<double>(results.size()));
-  return {loss / count, top1 / count, top5 / count, std::ssize(results)};
+  return {loss / count, top1 / count, top5 / count, std::ssize(results), std::ssize(results)};
 }
 
 std::vector<SampleResult> largest_losses(std::span<const SampleResult> results, std::size_t count) {

@@ -38,9 +38,12 @@ double mean_of_defined(const std::vector<std::vector<double>>& each, std::size_t
 }
 
 std::unique_ptr<Scorer> make_scorer(const data::TargetOptions& target, std::int64_t outputs) {
-  TRIREME_EXPECT(target.answer().is_vector);
-  return target.kind == AnswerKind::classes ? score_class_sets(target, outputs)
-                                            : score_values(target, outputs);
+  TRIREME_EXPECT(target.answer().is_scored);
+  switch (target.kind) {
+    case AnswerKind::classes: return score_class_sets(outputs);
+    case AnswerKind::pixels: return score_pixels(outputs);
+    default: return score_values(target, outputs);
+  }
 }
 
 }  // namespace trireme::train

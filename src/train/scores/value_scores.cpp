@@ -32,9 +32,9 @@ class ValueScorer : public Scorer {
 
 void ValueScorer::add(const EvaluatedRows& rows) {
   const std::size_t width = sums_.size();
-  TRIREME_EXPECT(rows.vectors.size() == rows.samples.size() * width &&
-                 rows.logits.size() == rows.vectors.size());
+  TRIREME_EXPECT(rows.vectors.size() % width == 0 && rows.logits.size() == rows.vectors.size());
   for (std::size_t i = 0; i < rows.vectors.size(); ++i) {
+    if (std::isnan(rows.vectors[i])) continue;  // It is missing.
     Sum& sum = sums_[i % width];
     const double std = std_[i % width], normal = rows.vectors[i],
                  target = normal * std + mean_[i % width],

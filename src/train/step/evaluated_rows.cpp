@@ -43,6 +43,7 @@ void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& s
   stage.read_rows(values);
   TRIREME_EXPECT(mirrored.empty() || mirrored.size() == values.size());
   for (std::size_t i = 0; i < mirrored.size(); ++i) values[i] = (values[i] + mirrored[i]) / 2;
+  if (batch.labels.device == DeviceKind::meta) return;  // A rehearsal has no results.
   // 2. Leave padding out: it follows the valid rows.
   const auto samples = static_cast<std::size_t>(batch.valid_rows);
   const std::size_t labels = samples * static_cast<std::size_t>(options.labels_per_sample());
@@ -58,7 +59,8 @@ void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& s
     rows.labels = {batch.labels.as<std::int32_t>(), labels};
   std::vector<float> losses;
   if (options.kept_rows == KeptRows::logits) {
-    rows.logits = std::span(values).first(samples * static_cast<std::size_t>(options.classes));
+    rows.logits = std::span(values).first(
+        samples * static_cast<std::size_t>(options.rows_per_sample() * options.classes));
   } else {
     losses = losses_of(std::span(values).first(4 * labels));
     rows.losses = losses;

@@ -42,7 +42,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader,
 
 namespace {
 
-/// Evaluates without the scores of vectors.
+/// Evaluates without scores.
 Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
                         const std::function<void()>& before_error) {
   // Sums are added per micro-batch in the order of the set, for any number of ranks: round r of
@@ -55,6 +55,7 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
   replica.weight_update().swap_ema();
   const bool whole_model = mesh.shape.ranks() == mesh.shape.data;
   std::exception_ptr unreadable;
+  std::int64_t samples = 0;  // of this data rank
   const auto pass = [&] {
     for (std::size_t first = 0; first < rounds; first += PipelineStage::max_unread_micro_batches) {
       const std::span some = std::span(mine).subspan(
@@ -64,6 +65,7 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
         const data::MicroBatch& batch = batches.next(unreadable);
         if (unreadable && whole_model) return;
         const int entry = static_cast<int>(number);
+        samples += batch.valid_rows;
         std::vector<float> mirrored;
         if (batches.views == ImageViews::with_mirror_image)
           mirrored = mirrored_logits(replica, batch, entry);
@@ -99,7 +101,8 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
                           mesh.shape.pipeline - 1);  // The last stage holds the sums.
   const double count = total.count > 0 ? total.count : 1;
   return {total.loss / count, total.top1 / count, total.top5 / count,
-          static_cast<std::int64_t>(total.count)};
+          static_cast<std::int64_t>(total.count),
+          mesh.data.all_reduce(samples, comm::Reduction::sum)};
 }
 
 }  // namespace
@@ -107,7 +110,7 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
 Metrics evaluate(Replica& replica, const EvaluationPass& batches,
                  const std::function<void()>& before_error) {
   const ReplicaOptions& options = replica.options();
-  if (!options.answer().is_vector) return evaluate_losses(replica, batches, before_error);
+  if (!options.answer().is_scored) return evaluate_losses(replica, batches, before_error);
   const std::unique_ptr<Scorer> scorer = make_scorer(options.target, options.classes);
   EvaluationPass pass = batches;
   pass.sink = [&](const EvaluatedRows& rows) {
@@ -134,7 +137,7 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
         .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = make_replica_options(deck, train, {});
   options.trains = false;
-  options.kept_rows = !keeps_rows && !options.answer().is_vector ? KeptRows::none
+  options.kept_rows = !keeps_rows && !options.answer().is_scored ? KeptRows::none
                       : options.tokens()                         ? KeptRows::losses
                                                                  : KeptRows::logits;
   options.optimizer.ema = 0;  // The loaded weights are evaluated as they are.

@@ -39,8 +39,8 @@ data::MicroBatch meta_batch(const ReplicaOptions& options) {
   data::MicroBatch batch;
   const Shape input = options.input_shape();
   batch.inputs = {nullptr, options.input_type(), DeviceKind::meta, input};
-  batch.labels = {nullptr, DType::int32, DeviceKind::meta,
-                  options.tokens() ? input : Shape{options.micro}};
+  batch.labels = {nullptr, options.label_type(), DeviceKind::meta,
+                  Shape{options.micro * options.labels_per_sample()}};
   batch.valid_rows = options.micro;
   return batch;
 }
@@ -65,7 +65,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
                 .fusions = options.fusions,
                 .fused_softmax = options.fused_softmax,
                 .joined_norms = options.joined_norms}),
-      model_(options.model, options.input_shape(), options.classes,
+      model_(options.model, options.input_shape(), options.outputs(),
              {mesh.coordinates.tensor_rank, mesh.shape.tensor, options.sequence}),
       stage_parameters_(options_, model_, mesh_, context_.target()),
       tensor_group_(mesh.tensor, engine,

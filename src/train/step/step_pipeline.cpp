@@ -28,6 +28,13 @@ bool may_overlap(const Replica& replica, const Device& device) {
          options.sync == parallel::SyncKind::step && !options.loss_scale;
 }
 
+/// Returns the labels of a step if some may not count, by whose number gradients are divided; else
+/// 0.
+double labels_per_step(const ReplicaOptions& options) {
+  return options.answer().is_map ? static_cast<double>(options.global * options.labels_per_sample())
+                                 : 0;
+}
+
 /// Returns whether the mean loss is finite and at most `limit`.
 bool is_good(const ops::SampleSums& sums, double limit) {
   const double mean = sums.loss / sums.count;
@@ -164,7 +171,8 @@ void StepPipeline::update_weights(Step& step) {
         delayed ? optim::StepLoss{.finite = gradient.finite, .scale = gradient.scale}
                 : optim::StepLoss{.sums = replica_.status_exchange().sums(),
                                   .limit = step.request.loss_limit,
-                                  .scale = gradient.scale};
+                                  .scale = gradient.scale,
+                                  .labels = labels_per_step(replica_.options())};
     update.begin_update(step.request.rates, loss, step.request.measures_tensors);
   }
   // 4. Start to gather updated weights, close the section, and hand requests and waits to the
@@ -196,6 +204,12 @@ double StepPipeline::lap(Step& step, double& part) {
   return busy;
 }
 
+/// Returns the part of the labels of a step that counts.
+double StepPipeline::counted_part(const Step& step) const {
+  const double labels = labels_per_step(replica_.options());
+  return labels > 0 ? step.totals.sums.count / labels : 1;
+}
+
 StepResult StepPipeline::end() {
   TRIREME_EXPECT(in_flight() > 0);
   Step& step = this->step(num_ended_++);
@@ -210,13 +224,14 @@ StepResult StepPipeline::end() {
   WeightUpdate& update = replica_.weight_update();
   if (step.has_update) outcome = update.end_update();
   if (step.has_update && step.request.measures_tensors)
-    result.tensors = tensor_records(update.optimizer(), step.scale);
+    result.tensors = tensor_records(update.optimizer(), step.scale * counted_part(step));
   if (update.is_periodic()) outcome = exchange_outcomes(outcome);
   if (step.request.averages) update.average_replicas();
 
   // 3. Compute the result from the totals.
   result.loss = step.totals.sums.loss / step.totals.sums.count;
   result.top1 = step.totals.sums.top1 / step.totals.sums.count;
+  result.has_labels = step.totals.sums.count > 0;
   result.stop_requests = static_cast<std::uint32_t>(step.totals.stop_requests);
   result.grad_norm = outcome.grad_norm;
   result.applied = outcome.applied;

@@ -74,8 +74,10 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
         {"skipped_step",
          spike ? fmt::format("loss {:.6g} is {:.3g} times its running mean: the step is skipped",
                              result.loss, ratio)
-               : fmt::format("loss or gradient is not finite (loss {}{}): the step is skipped",
-                             result.loss, last_nonfinite(result))});
+         : result.has_labels
+             ? fmt::format("loss or gradient is not finite (loss {}{}): the step is skipped",
+                           result.loss, last_nonfinite(result))
+             : "the targets of all its samples are missing: the step is skipped"});
     return events;
   }
   state_.consecutive_dropped = 0;

@@ -25,6 +25,11 @@ const KeyInfo& key_of(const std::vector<KeyInfo>& all, const std::string& path) 
   return *found;
 }
 
+const std::string map_deck =
+    "[run]\nname = \"test\"\n[model]\nkind = \"chain\"\nblocks = [{ kind = \"conv\", channels = 2, "
+    "kernel = 3 }]\n[data]\ntrain = \"somewhere\"\n[data.hdf5]\ninput = \"/x\"\ntarget = \"/y\"\n"
+    "layout = \"hw\"\n[target]\nkind = \"pixels\"\nclasses = 2\n";
+
 /// Returns decks that together have every kind and every condition of the keys.
 std::vector<Deck> decks_of_all_kinds() {
   const auto with = [](const std::string& text, const std::vector<Override>& overrides) {
@@ -68,6 +73,7 @@ std::vector<Deck> decks_of_all_kinds() {
                           {"target.kind", "values"},
                           {"target.normalize", "{ mean = [0.5], std = [2] }"},
                           {"loss.kind", "huber"}}),
+      with(map_deck, {{"target.ignore", "255"}}),
       with(minimal_deck, {{"batch.ramp", "[[\"0 epochs\", 64]]"}}),
       with(minimal_deck, {{"schedule.kind", "plateau"}, {"data.validation", "a"}}),
   };
@@ -119,6 +125,7 @@ TEST(DeckKeys, HaveAType) {
 
 /// Returns the smallest deck of the kind that the key belongs to.
 std::string smallest_deck(const KeyInfo& key) {
+  if (key.owner.starts_with("target.kind = \"pixels\"")) return map_deck;
   if (key.table != "model" || key.owner.empty()) return minimal_deck;
   if (key.owner.starts_with("positions")) return minimal_gpt_deck;
   if (key.owner.starts_with("kind = \"resnet\"")) return minimal_deck;
@@ -225,9 +232,10 @@ TEST(DeckKeys, RequiredKeysAreThoseThatADeckCannotLeaveOut) {
   std::set<std::string> required;
   for (const KeyInfo& key : keys())
     if (key.required) required.insert(path_of(key));
-  EXPECT_EQ(required, (std::set<std::string>{"run.name", "data.train", "model.blocks",
-                                             "model.depth", "model.widths", "schedule.period",
-                                             "data.hdf5.target", "data.hdf5.layout"}));
+  EXPECT_EQ(required,
+            (std::set<std::string>{"run.name", "data.train", "model.blocks", "model.depth",
+                                   "model.widths", "schedule.period", "data.hdf5.target",
+                                   "data.hdf5.layout", "target.classes"}));
 }
 
 TEST(DeckKeys, RestartPoliciesAgreeWithDifferences) {

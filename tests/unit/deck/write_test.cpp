@@ -86,6 +86,20 @@ void draw_model(Deck& deck, const std::function<int(int)>& up_to) {
   }
 }
 
+/// Draws targets that are maps, and removes what cannot be combined with them.
+void draw_map(Deck& deck, const std::function<int(int)>& up_to) {
+  deck.target = {.kind = AnswerKind::pixels, .classes = 2 + up_to(9)};
+  if (up_to(1)) deck.target.ignore = 255 - 0.5 * up_to(1);
+  if (up_to(1)) deck.target = {.kind = AnswerKind::field, .mean = {1}, .std = {2}};
+  deck.loss.kind = &model::default_loss(deck.target.kind);
+  if (up_to(1)) deck.data.hdf5.target_layout = "cwh";
+  deck.data.augment = {.random_crop = deck.data.augment.random_crop,
+                       .flip = deck.data.augment.flip};
+  deck.data.decode = data::Decoding::exact;
+  deck.optimizer.clip_value = 0;
+  deck.parallel.sync = parallel::SyncKind::step;
+}
+
 /// Draws the kind of schedule and the keys that belong to it.
 void draw_schedule_kind(Deck& deck, const std::function<double()>& unit,
                         const std::function<int(int)>& up_to) {
@@ -231,6 +245,8 @@ Deck draw(std::mt19937& random) {
       while (!deck.loss.kind->takes(deck.target.kind));
       if (deck.loss.kind->has_delta) deck.loss.delta = unit();
       deck.data.augment.mixing.cutmix = 0;
+    } else if (family_of(deck.model).makes_maps) {
+      draw_map(deck, up_to);
     }
   }
   draw_schedule_kind(deck, unit, up_to);
@@ -254,7 +270,7 @@ Deck draw(std::mt19937& random) {
   if (up_to(1) && deck.batch.global > deck.batch.micro && deck.batch.ramp.empty() &&
       deck.optimizer.clip_value == 0 && deck.parallel.sync_batch_norm == 0 &&
       deck.parallel.shard < parallel::ShardKind::gradients &&
-      deck.parallel.sync == parallel::SyncKind::step)
+      deck.parallel.sync == parallel::SyncKind::step && !answer_of(deck).is_map)
     deck.monitor.noise_scale = counted();
   if (up_to(1)) deck.monitor.tensors = counted();
   if (up_to(1)) deck.monitor.machine = "./some \"node\".toml";

@@ -22,6 +22,8 @@ struct ArrayForm {
   /// The dimensions of one sample of an input, each of the letters h, w and c at most once. Those
   /// that are missing have the extent 1.
   std::string layout;
+  /// The same of a target that is a map; one dataset has h and w, and c for its components.
+  std::string target_layout = "hw";
   Samples samples = Samples::rows;
 
   bool is_used() const { return !input.empty(); }

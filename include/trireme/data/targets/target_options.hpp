@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "trireme/base/answer.hpp"
@@ -11,7 +12,9 @@ namespace trireme::data {
 /// Table [target] of the deck.
 struct TargetOptions {
   AnswerKind kind = AnswerKind::one_class;
-  /// normalize = { mean, std } of values, one for each or one for all; empty: 0 and 1
+  std::int64_t classes = 0;           ///< pixels: their number
+  std::optional<double> ignore = {};  ///< pixels: the stored value of those without a class
+  /// normalize = { mean, std } of values or components, one for each or one for all; empty: 0 and 1
   std::vector<double> mean, std;
   const Answer& answer() const { return answer_of(kind); }
   /// Returns mean and standard deviation of value `i`, in units of the data.

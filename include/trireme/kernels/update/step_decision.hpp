@@ -72,6 +72,9 @@ struct DecideStepArgs {
   /// null: the host has checked it
   const SampleSums* loss = nullptr;
   double loss_limit = std::numeric_limits<double>::infinity();
+  /// Labels of the step by whose number the gradient was divided. If fewer count (loss->count), it
+  /// is divided by theirs. 0: all count
+  double labels = 0;
   float learning_rate = 0;
   /// 0: no clipping
   double clip_norm = 0;

@@ -14,13 +14,13 @@
 
 namespace trireme::train {
 
-/// Scores of targets that are vectors, from all samples of a set. NaN: the metric is not defined
-/// there.
+/// Scores of answers whose metrics are computed on the host (Answer::is_scored), from all samples
+/// of a set. NaN: the metric is not defined there.
 struct Scores {
   const Answer* answer = nullptr;
   /// Over all parts of the target, in the order of answer->metrics.
   std::vector<double> all;
-  /// [parts][metrics]: of each value, or of each class
+  /// [parts][metrics]: of each value, component or class
   std::vector<std::vector<double>> each;
   /// Returns the score over all parts by the word of the metric, which must be one of the answer.
   double value_of(std::string_view metric) const;
@@ -39,7 +39,7 @@ class Scorer {
   virtual Scores gather(const comm::Communicator& world) const = 0;
 };
 
-/// Returns the scorer of targets that are vectors of `outputs` numbers.
+/// Returns the scorer of targets with `outputs` numbers or classes, of a sample or of each pixel.
 std::unique_ptr<Scorer> make_scorer(const data::TargetOptions& target, std::int64_t outputs);
 
 }  // namespace trireme::train

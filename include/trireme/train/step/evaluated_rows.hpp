@@ -14,12 +14,15 @@ namespace trireme::train {
 /// Results of the samples of a micro-batch, in host memory. Padding is left out.
 struct EvaluatedRows {
   std::span<const std::int64_t> samples;  ///< Their indices in the dataset.
-  /// Classes: one for each sample. Language models: the tokens that follow, [samples, context].
+  /// Classes: one for each sample, or pixel of a map; -1: unknown. Language models: the tokens that
+  /// follow, [samples, context].
   std::span<const std::int32_t> labels;
-  std::span<const float> vectors =
-      {};                         ///< Targets that are vectors [samples, classes], normalized.
-  std::int64_t classes = 0;       ///< Outputs of a sample or token.
-  std::span<const float> logits;  ///< Images: outputs [samples, classes].
+  /// Targets that are vectors [samples, classes] or fields [samples, pixels, classes], normalized;
+  /// NaN: unknown.
+  std::span<const float> vectors = {};
+  std::int64_t classes = 0;  ///< Outputs of a sample, pixel or token.
+  std::span<const float>
+      logits;  ///< Images: outputs [samples, classes] or [samples, pixels, classes].
   std::span<const float> losses;  ///< Language models: of each label.
 };
 

@@ -16,11 +16,13 @@
 namespace trireme::train {
 
 /// Metrics of a whole dataset. Each sample counts exactly once; all ranks hold the same numbers.
-/// `loss`, `top1` and `top5` are means over labels: samples, tokens of a language model, or values.
+/// `loss`, `top1` and `top5` are means over labels: samples, tokens of a language model, values,
+/// or pixels.
 struct Metrics {
   double loss = 0, top1 = 0, top5 = 0;
-  std::int64_t num_labels = 0;
-  std::optional<Scores> scores = {};  ///< Of targets that are vectors.
+  std::int64_t num_labels = 0;  ///< Those that count.
+  std::int64_t num_samples = 0;
+  std::optional<Scores> scores = {};  ///< Of answers that have them (Answer::is_scored).
   double perplexity() const { return std::exp(loss); }
   /// Returns the metric of a word (EvaluationMetric).
   double value_of(std::string_view metric) const {

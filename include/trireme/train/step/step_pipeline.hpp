@@ -65,6 +65,8 @@ struct StepResult {
   double grad_norm = 0;
   bool applied = true;    ///< False: the gradient was dropped (periodic: by at least one replica).
   bool overflow = false;  ///< It was dropped only because the loss scale was too large.
+  /// False: no label of the step counts, as of maps in which all are missing; the loss is NaN.
+  bool has_labels = true;
   double loss_scale = 1;  ///< Loss scale of that gradient (periodic: of this rank's).
   /// Only of a measured step that was applied.
   std::optional<GradientSquares> gradients;
@@ -160,6 +162,7 @@ class StepPipeline {
   void run_schedule(Step& step);
   void update_weights(Step& step);
   std::optional<LaunchSection> launch_section(const Step& step, std::size_t number);
+  double counted_part(const Step& step) const;
   double lap(Step& step, double& part);
   void wait_for_status(Step& step);
   void trace_optimizer(const char* name, double busy, double end);

@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests targets that are maps, pixels and field: losses against a twin in float64 and PyTorch with
+pixels that do not count, their metrics, layouts, restarts, augmentation, and what is refused.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+import harness
+
+try:
+    import h5py
+    import numpy as np
+    from PIL import Image
+    from map_twin import MapTwin, loss_of_classes, loss_of_numbers
+    from mlp_twin import initial_weights
+except ImportError as error:
+    harness.skip("%s (scripts/install_deps.sh tests)" % error)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SAMPLES, EVALUATED, HEIGHT, WIDTH, STEPS, GLOBAL, CLASSES = 48, 11, 6, 8, 20, 12, 3
+RATE, MOMENTUM = 0.2, 0.9
+DECK = """
+[run]
+name = "maps"
+folder = "run"
+stop = "%d steps"
+[model]
+kind = "chain"
+blocks = [
+  { kind = "conv", channels = 6, kernel = 3, padding_mode = "periodic" },
+  { kind = "activation", activation = "relu" },
+  { kind = "conv", channels = 5, kernel = 3, padding_mode = "periodic" },
+  { kind = "activation", activation = "relu" },
+  { kind = "conv", channels = 3, kernel = 3, padding_mode = "periodic" },
+]
+[data]
+train = "train.h5"
+validation = "validation.h5"
+shuffle = "none"
+[data.hdf5]
+input = "x"
+target = %%s
+target_layout = "%%s"
+layout = "chw"
+%%s
+[batch]
+global = %d
+micro = 2
+[optimizer]
+kind = "sgd"
+momentum = %s
+[schedule]
+kind = "constant"
+rate = %s
+[evaluate]
+every = "10 steps"
+[checkpoint]
+every = "10 steps"
+best = "%%s"
+[monitor]
+every = "1 step"
+tensorboard = false
+""" % (STEPS, GLOBAL, MOMENTUM, RATE)
+PIXELS = (
+    '"classes"',
+    "hw",
+    '[target]\nkind = "pixels"\nclasses = %d\nignore = 255' % CLASSES,
+    "iou",
+)
+FIELD = (
+    '["fluxes", "more"]',
+    "chw",
+    '[target]\nkind = "field"\nnormalize = { mean = [1, 0, 0], std = [2, 1, 1] }',
+    "rmse",
+)
+
+
+def make(samples, seed):
+    """Returns fields [n, 2, h, w], a class for each pixel with some to ignore, and three numbers
+    for each pixel with some missing."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(samples, 2, HEIGHT, WIDTH)).astype(np.float32)
+    near = x + np.roll(x, 1, 2) + np.roll(x, 1, 3)
+    classes = np.digitize(near[:, 0], [-1, 1]).astype(np.uint8)
+    classes[rng.random(classes.shape) < 0.2] = 255
+    field = np.stack([1 + 2 * near[:, 0], near[:, 1] > 0, x[:, 0] * x[:, 1]], 1)
+    field[rng.random(field.shape) < 0.1] = np.nan
+    return x, classes, field
+
+
+class Maps(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.sets = {"train": make(SAMPLES, 1), "validation": make(EVALUATED, 2)}
+        for name, (x, classes, field) in self.sets.items():
+            with h5py.File(self.path(name + ".h5"), "w") as file:
+                file["x"] = x
+                file["classes"] = classes
+                file["fluxes"] = field[:, :2]
+                file["more"] = field[:, 2:].astype(">f4")
+
+    def rows(self, folder="run", kind="train"):
+        return harness.read_rows(self.path(folder), kind)
+
+    def data(self, split, kind):
+        """Returns the inputs and targets of a split as a network takes them."""
+        x, classes, field = self.sets[split]
+        if kind is PIXELS:
+            y = np.where(classes == 255, -1, classes.astype(int))
+        else:
+            y = np.moveaxis((field - [[[1]], [[0]], [[0]]]) / [[[2]], [[1]], [[1]]], 1, 3)
+        return np.moveaxis(x, 1, 3).astype(np.float64), y
+
+    def check_losses(self, kind, loss, loss_of_pytorch):
+        """Compares the losses of every layout with the twin's. Returns the twin and the folders of
+        the runs."""
+        self.write_deck(DECK % kind)
+        weights = initial_weights(self)
+        twin, again = (MapTwin(weights, RATE, MOMENTUM) for _ in range(2))
+        x, y = self.data("train", kind)
+        expected = []
+        for step in range(STEPS):
+            at = np.arange(step * GLOBAL, (step + 1) * GLOBAL) % SAMPLES
+            expected.append(twin.step(loss, x[at], y[at]))
+            try:
+                import torch
+            except ImportError:
+                continue
+            value = again.step_of_pytorch(loss_of_pytorch(torch), x[at], y[at])
+            self.assertAlmostEqual(value, expected[-1], delta=1e-9)
+        self.assertLess(expected[-1], 0.8 * expected[0])
+        layouts = (
+            ((), 1),
+            (("--set", "batch.micro=12"), 1),
+            ((), 2),
+            ((), 3),
+            (("--set", "parallel.pipeline=2"), 2),
+        )
+        for i, (words, ranks) in enumerate(layouts):
+            with self.subTest(layout=words, ranks=ranks):
+                folder = "run_%d" % i
+                self.train("--set", "run.folder=" + folder, *words, ranks=ranks)
+                found = [row["loss"] for row in self.rows(folder)]
+                for a, b in zip(found, expected, strict=True):
+                    self.assertAlmostEqual(a, b, delta=2e-4 * max(1, b))
+                row = self.rows(folder, "evaluate")[-1]
+                self.assertEqual(row["samples"], EVALUATED)
+                x_e, y_e = self.data("validation", kind)
+                value = loss(twin.forward(x_e)[1], y_e)[0]
+                self.assertAlmostEqual(row["loss"], value, delta=2e-4 * max(1, value))
+                yield twin, row
+
+    def test_pixels(self):
+        def of_pytorch(torch):
+            loss = torch.nn.CrossEntropyLoss(ignore_index=-1)
+            return lambda out, y: loss(out, y)
+
+        for twin, row in self.check_losses(PIXELS, loss_of_classes, of_pytorch):
+            x, y = self.data("validation", PIXELS)
+            found = twin.forward(x)[1].argmax(-1)
+            each = []
+            for c in range(CLASSES):
+                hits = ((found == c) & (y == c)).sum()
+                either = (((found == c) | (y == c)) & (y >= 0)).sum()
+                each.append((hits / either, hits / (y == c).sum()))
+            for i, key in enumerate(("iou", "accuracy")):
+                # A pixel between two classes may fall to the other one in float32.
+                for a, b in zip(row[key + "_of"], each, strict=True):
+                    self.assertAlmostEqual(a, b[i], delta=0.01)
+            self.assertAlmostEqual(row["iou"], np.mean(row["iou_of"]), delta=1e-12)
+            right = (found == y).sum() / (y >= 0).sum()
+            self.assertAlmostEqual(row["accuracy"], right, delta=0.005)
+            self.assertNotIn("top1", row)
+
+    def test_field(self):
+        def of_pytorch(torch):
+            def loss(out, y):
+                y = y.movedim(3, 1)
+                return torch.nn.functional.mse_loss(out[y.isfinite()], y[y.isfinite()])
+
+            return loss
+
+        std = np.array([2, 1, 1])
+        for twin, row in self.check_losses(FIELD, loss_of_numbers, of_pytorch):
+            x, y = self.data("validation", FIELD)
+            error = (twin.forward(x)[1] - y) * std
+            squared, spread = np.nanmean(error**2, (0, 1, 2)), np.nanvar(y * std, (0, 1, 2))
+            for key, expected in (
+                ("rmse_of", np.sqrt(squared)),
+                ("mae_of", np.nanmean(abs(error), (0, 1, 2))),
+                ("r2_of", 1 - squared / spread),
+            ):
+                for a, b in zip(row[key], expected, strict=True):
+                    self.assertAlmostEqual(a, b, delta=2e-4 * max(1, b))
+            self.assertAlmostEqual(row["rmse"], np.sqrt(np.nanmean(error**2)), delta=1e-3)
+
+    def digest(self, folder):
+        path = self.path(folder, "checkpoints/step_%09d.h5" % STEPS)
+        return harness.run("inspect", path, "--digest").stdout.split()[-1]
+
+    def test_the_same_bits_at_every_layout_and_after_a_kill(self):
+        more = ("run.deterministic=true", "batch.global=16")
+        moved = ("data.augment.flip=true", "data.augment.random_crop=2", "data.shuffle=full")
+        words = [word for setting in more + moved for word in ("--set", setting)]
+        for kind in (PIXELS, FIELD):
+            self.write_deck(DECK % kind)
+            digests, name = {}, kind[-1]
+            for ranks in (1, 2, 4):
+                folder = "%s_%d" % (name, ranks)
+                self.train("--set", "run.folder=" + folder, *words, ranks=ranks)
+                digests[ranks] = self.digest(folder)
+            killed = "%s_killed" % name
+            process, _, held = self.start_held(*words, "--set", "run.folder=" + killed, step=13)
+            os.kill(held, signal.SIGKILL)
+            process.communicate()
+            self.train(*words, "--set", "run.folder=" + killed, ranks=2)
+            digests["killed"] = self.digest(killed)
+            self.assertEqual(len(set(digests.values())), 1, digests)
+            first, *rest = (self.rows("%s_%d" % (name, r), "evaluate")[-1] for r in (1, 2, 4))
+            for row in rest:
+                self.assertAlmostEqual(row[name], first[name], delta=1e-9)
+                self.assertAlmostEqual(row["loss"], first["loss"], delta=1e-9)
+
+    def test_maps_move_with_their_images(self):
+        """Where the target is the input, a network of one weight learns it without an error, unless
+        their crops or mirror images differ."""
+        for name in ("train", "validation"):
+            with h5py.File(self.path(name + ".h5"), "a") as file:
+                file["same"] = file["x"][:, 0]
+                file["sign"] = (file["x"][:, 0] > 0).astype("i8")
+        identity = """
+[run]
+name = "identity"
+folder = "run"
+stop = "80 steps"
+[model]
+kind = "chain"
+blocks = [{ kind = "conv", channels = %d, kernel = 1 }]
+[data]
+train = "train.h5"
+validation = "validation.h5"
+[data.hdf5]
+input = "x"
+target = "%s"
+layout = "chw"
+[data.augment]
+random_crop = 3
+flip = true
+[target]
+%s
+[batch]
+global = 12
+micro = 4
+[optimizer]
+kind = "sgd"
+momentum = 0
+[schedule]
+kind = "constant"
+rate = %s
+[monitor]
+every = "1 step"
+"""
+        for fill in (
+            (1, "same", 'kind = "field"', 0.2),
+            (2, "sign", 'kind = "pixels"\nclasses = 2', 20),
+        ):
+            self.write_deck(identity % fill)
+            self.train("--set", "run.folder=" + fill[1])
+            loss = self.rows(fill[1])[-1]["loss"]
+            self.assertLess(loss, 1e-6 if fill[1] == "same" else 0.1)
+
+    def test_planned(self):
+        for kind, form, words in (
+            (PIXELS, "pixels:3", "3 classes for each of 6 x 8 pixels"),
+            (FIELD, "field:3", "3 components for each of 6 x 8 pixels"),
+        ):
+            self.write_deck(DECK % kind)
+            assumed = ("--assume", "fields:960,6x8x2," + form)
+            result = harness.run("check", "deck.toml", *assumed, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            self.assertIn(words, result.stdout)
+            result = harness.run(
+                "plan", "deck.toml", "--prove", "--ranks", "3", *assumed, cwd=self.folder
+            )
+            self.assertEqual(result.returncode, 0, result.text)
+        wrong = harness.run(
+            "check", "deck.toml", "--assume", "fields:960,6x8x2,pixels:3", cwd=self.folder
+        )
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("write fields:COUNT,HxWxC,field:N", wrong.text)
+
+    def test_a_map_smaller_than_its_image(self):
+        """A network with a stride of two answers for every second pixel; crops cannot move both."""
+        self.write_deck(
+            (DECK % PIXELS).replace("kernel = 3, padding", "kernel = 4, stride = 2, padding", 1)
+        )
+        for name, (_, classes, _) in self.sets.items():
+            with h5py.File(self.path(name + ".h5"), "a") as file:
+                del file["classes"]
+                file["classes"] = classes[:, ::2, ::2]
+        self.train("--set", "data.augment.flip=true")
+        row = self.rows(kind="evaluate")[-1]
+        self.assertEqual(len(row["iou_of"]), CLASSES)
+        text = self.train("--set", "data.augment.random_crop=1", expect=2).text
+        self.assertIn("random_crop shifts samples and targets by the same pixels", text)
+
+    def test_a_step_without_targets(self):
+        """It is skipped, and said to have none."""
+        with h5py.File(self.path("train.h5"), "a") as file:
+            file["classes"][:GLOBAL] = 255
+        self.write_deck(DECK % PIXELS)
+        text = self.train().text
+        self.assertIn("step 1: the targets of all its samples are missing: the step is", text)
+        self.assertNotIn("step 2: the targets", text)
+        self.assertLess(self.rows()[-1]["loss"], 1)
+
+    def test_the_picture_of_samples(self):
+        """It has the classes of each sample below it, moved as the sample is."""
+        self.write_deck(DECK % PIXELS)
+        words = ("check", "deck.toml", "--images", "sheet.png", "--set", "data.augment.flip=true")
+        result = harness.run(*words, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertIn("; their targets below them", result.stdout)
+        picture = np.array(Image.open(self.path("sheet.png")))
+        colors = np.array([[0, 0, 0], [230, 159, 0], [86, 180, 233], [255, 255, 255]])
+        zoom, gap, flips = 64 // WIDTH, 4, 0
+        height = HEIGHT * zoom + gap
+        for column in range(8):
+            expected = self.sets["train"][1][column * SAMPLES // 8]
+            expected = colors[np.where(expected == 255, 3, expected)]
+            for row in range(6):
+                top, left = gap + (2 * row + 1) * height, gap + column * (WIDTH * zoom + gap)
+                tile = picture[top : top + HEIGHT * zoom : zoom, left : left + WIDTH * zoom : zoom]
+                flipped = not (tile == expected).all()
+                flips += flipped
+                self.assertTrue((tile == (expected[:, ::-1] if flipped else expected)).all())
+        self.assertTrue(0 < flips < 48)
+
+    def test_the_example(self):
+        """inputs/examples/masks.toml, for two of its six epochs."""
+        script = os.path.join(ROOT, "scripts/make_masks.py")
+        subprocess.run([sys.executable, script, self.path("data/masks")], check=True)
+        deck = os.path.join(ROOT, "inputs/examples/masks.toml")
+        self.train("--set", "run.stop=2 epochs", deck=deck, threads=2)
+        row = self.rows("runs/masks", "evaluate")[-1]
+        self.assertEqual((row["split"], row["samples"]), ("test", 200))
+        self.assertGreater(row["iou"], 0.85)
+
+    def test_what_is_refused(self):
+        x, classes, field = self.sets["train"]
+        for kind, name, value, words in (
+            (
+                PIXELS,
+                "classes",
+                classes.astype("i4") - 1,
+                "sample 0 has 254 at pixel (h 0, w 1), which is no class",
+            ),
+            (PIXELS, "classes", classes + 1.5, "has 2.5 at pixel (h 0, w 0)"),
+            (
+                PIXELS,
+                "classes",
+                np.where(classes == 255, 3, classes),
+                "/classes: sample 0 has 3 at pixel",
+            ),
+            (PIXELS, "classes", classes[:, :, 1:], "must give [6, 7, 3]"),
+            (PIXELS, "classes", classes[:, 0], "target_layout"),
+            (PIXELS, "classes", classes[1:], "has 47 samples, but"),
+            (PIXELS, "classes", classes[..., None], "target_layout"),
+            (FIELD, "fluxes", field[:, :1], "target.normalize has 3 numbers"),
+            (FIELD, "fluxes", field[:, :2, 1:], "more"),
+            (FIELD, "fluxes", field[:, :0], "fluxes"),
+        ):
+            with self.subTest(words):
+                with h5py.File(self.path("train.h5"), "w") as file:
+                    for key, data in (
+                        {"x": x, "classes": classes, "fluxes": field[:, :2], "more": field[:, 2:]}
+                        | {name: value}
+                    ).items():
+                        file[key] = data
+                self.write_deck(DECK % kind)
+                alone = ("--set", "data.validation=", "--unset", "checkpoint.best")
+                result = self.train(*alone, "--unset", "evaluate.every", expect=2)
+                self.assertIn(words, result.text)
+
+
+if __name__ == "__main__":
+    unittest.main()
