@@ -22,7 +22,7 @@ class ClassSetScorer : public Scorer {
       counts[hits] += predicted && there;
       counts[predictions] += predicted;
       counts[targets] += there;
-      // An output that is NaN must not look like a right "no".
+      // An output that is NaN is no answer, and must not look like a right "no".
       counts[broken] += std::isnan(rows.logits[i]);
     }
   }
@@ -34,14 +34,18 @@ class ClassSetScorer : public Scorer {
     const auto ratio = [](double part, double whole) {
       return whole > 0 ? part / whole : no_score;
     };
+    bool is_broken = false;
     for (std::size_t c = 0; c < classes_; ++c) {
       const double* const sum = &sums[counted * c];
       scores.each.push_back({ratio(2 * sum[hits], sum[predictions] + sum[targets]),
                              ratio(sum[hits], sum[predictions]), ratio(sum[hits], sum[targets])});
-      if (sum[broken] > 0) scores.each.back() = {no_score, no_score, no_score};
+      if (sum[broken] == 0) continue;
+      scores.each.back() = {no_score, no_score, no_score};
+      is_broken = true;
     }
+    // A mean without the classes that are broken would look like a better model.
     for (std::size_t metric = 0; metric < scores.answer->metrics.size(); ++metric)
-      scores.all.push_back(mean_of_defined(scores.each, metric));
+      scores.all.push_back(is_broken ? no_score : mean_of_defined(scores.each, metric));
     return scores;
   }
 

@@ -19,7 +19,7 @@ class PixelScorer : public Scorer {
       const auto label = static_cast<std::size_t>(rows.labels[i]);
       const std::int32_t predicted = predicted_class(rows.logits.subspan(i * classes_, classes_));
       ++counts_[counted * label + targets];
-      if (predicted < 0) continue;  // An output is NaN, and no class is right.
+      if (predicted < 0) continue;  // An output is NaN, so the pixel is wrong.
       ++counts_[counted * static_cast<std::size_t>(predicted) + predictions];
       counts_[counted * label + hits] += predicted == rows.labels[i];
     }

@@ -11,18 +11,27 @@
 
 namespace trireme::train {
 
-double Scores::value_of(std::string_view metric) const {
+std::size_t Scores::index_of(std::string_view metric) const {
   const auto& words = answer->metrics;
   const auto found = std::find(words.begin(), words.end(), metric);
   TRIREME_EXPECT(found != words.end());
-  return all[static_cast<std::size_t>(found - words.begin())];
+  return static_cast<std::size_t>(found - words.begin());
 }
 
-std::string describe(const Answer& answer, const std::vector<double>& scores) {
+double Scores::value_of(std::string_view metric) const { return all[index_of(metric)]; }
+
+std::vector<double> Scores::values_of(std::string_view metric) const {
+  std::vector<double> values;
+  for (const std::vector<double>& part : each) values.push_back(part[index_of(metric)]);
+  return values;
+}
+
+std::string describe(const Answer& answer, const std::vector<double>& values) {
+  TRIREME_EXPECT(values.size() == answer.metrics.size());
   std::vector<std::string> texts;
-  for (std::size_t i = 0; i < scores.size(); ++i) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
     const EvaluationMetric& metric = evaluation_metric(answer.metrics[i]);
-    texts.push_back(fmt::format("{} {}", metric.label, value_text(metric, scores[i])));
+    texts.push_back(fmt::format("{} {}", metric.label, value_text(metric, values[i])));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Scores of values and fields. Each rank adds errors and moments of its targets in float64;
+// gather() adds those of all ranks, moves the deviations to the common mean, and divides.
 #include <algorithm>
 
 #include "scorers.hpp"
@@ -10,7 +13,7 @@ namespace {
 class ValueScorer : public Scorer {
  public:
   ValueScorer(const data::TargetOptions& target, std::int64_t values)
-      : sums_(static_cast<std::size_t>(values)) {
+      : answer_(target.answer()), sums_(static_cast<std::size_t>(values)) {
     for (std::size_t i = 0; i < sums_.size(); ++i) {
       mean_.push_back(target.mean_of(i));
       std_.push_back(target.std_of(i));
@@ -26,6 +29,7 @@ class ValueScorer : public Scorer {
     double least = std::numeric_limits<double>::infinity(),
            greatest = -std::numeric_limits<double>::infinity();
   };
+  const Answer& answer_;
   std::vector<double> mean_, std_;
   std::vector<Sum> sums_;
 };
@@ -74,11 +78,12 @@ Scores ValueScorer::gather(const comm::Communicator& world) const {
   world.all_reduce(least, comm::Reduction::min);
   world.all_reduce(greatest, comm::Reduction::max);
   // 4. Scores.
-  Scores scores{.answer = &answer_of(AnswerKind::values), .all = {}, .each = {}};
+  Scores scores{.answer = &answer_, .all = {}, .each = {}};
   double count = 0, squared = 0, absolute = 0;
   for (std::size_t i = 0; i < sums_.size(); ++i) {
-    const double n = std::max(sums[fields * i], 1.0), squared_here = sums[fields * i + 1],
+    const double n = sums[fields * i], squared_here = sums[fields * i + 1],
                  absolute_here = sums[fields * i + 2];
+    // Without targets 0 / 0, which is NaN.
     scores.each.push_back({std::sqrt(squared_here / n), absolute_here / n,
                            least[i] < greatest[i] ? 1 - squared_here / deviations[i]
                                                   : std::numeric_limits<double>::quiet_NaN()});
@@ -86,7 +91,8 @@ Scores ValueScorer::gather(const comm::Communicator& world) const {
     squared += squared_here;
     absolute += absolute_here;
   }
-  scores.all = {std::sqrt(squared / count), absolute / count, mean_of_defined(scores.each, 2)};
+  const double r2 = std::isnan(squared) ? squared : mean_of_defined(scores.each, 2);
+  scores.all = {std::sqrt(squared / count), absolute / count, r2};
   return scores;
 }
 

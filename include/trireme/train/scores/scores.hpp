@@ -15,7 +15,7 @@
 namespace trireme::train {
 
 /// Scores of answers whose metrics are computed on the host (Answer::is_scored), from all samples
-/// of a set. NaN: the metric is not defined there.
+/// of a set. NaN: the metric is not defined there, or outputs of the model are NaN.
 struct Scores {
   const Answer* answer = nullptr;
   /// Over all parts of the target, in the order of answer->metrics.
@@ -24,10 +24,15 @@ struct Scores {
   std::vector<std::vector<double>> each;
   /// Returns the score over all parts by the word of the metric, which must be one of the answer.
   double value_of(std::string_view metric) const;
+  /// Returns the score of each part by the word of the metric.
+  std::vector<double> values_of(std::string_view metric) const;
+
+ private:
+  std::size_t index_of(std::string_view metric) const;
 };
 
-/// Returns scores of one part or of all, as in "RMSE 0.12, MAE 0.08, R2 0.97".
-std::string describe(const Answer& answer, const std::vector<double>& scores);
+/// Returns values in the order of answer.metrics as text, as in "RMSE 0.12, MAE 0.08, R2 0.97".
+std::string describe(const Answer& answer, const std::vector<double>& values);
 
 /// Sums in float64 from which scores follow, on each rank of the samples that it evaluates.
 class Scorer {
