@@ -4,6 +4,7 @@
 #include "trireme/base/answer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
@@ -13,8 +14,9 @@ namespace {
 
 constexpr const char* percent = "{:.2f} %";
 constexpr EvaluationMetric all_metrics[] = {{"loss", false, "loss", "{:.4g}", false},
+                                            {"perplexity", false, "perplexity", "{:.3f}", false},
                                             {"top1", true, "top-1", percent, true},
-                                            {"perplexity", false, "perplexity", "{:.4g}", false},
+                                            {"top5", true, "top-5", percent, true},
                                             {"rmse", false, "RMSE", "{:.6g}", false},
                                             {"mae", false, "MAE", "{:.6g}", false},
                                             {"r2", true, "R2", "{:.4g}", false},
@@ -43,6 +45,7 @@ std::vector<std::string> metric_words() {
 }
 
 std::string value_text(const EvaluationMetric& metric, double value) {
+  if (std::isnan(value)) return "-";
   return fmt::format(fmt::runtime(metric.form), metric.is_share ? 100 * value : value);
 }
 
@@ -53,18 +56,20 @@ std::span<const Answer> answers() {
        .word = "class",
        .parts = "classes",
        .part = "class",
+       .relation = "in",
        .is_vector = false,
        .is_map = false,
        .is_scored = false,
        .prediction = "predicted",
        .has_units = false,
        .allows_cutmix = true,
-       .metrics = {"top1"},
+       .metrics = {"top1", "top5"},
        .best = "top1"},
       {.kind = classes,
        .word = "classes",
        .parts = "classes",
        .part = "class",
+       .relation = "in",
        .is_vector = true,
        .is_map = false,
        .is_scored = true,
@@ -77,6 +82,7 @@ std::span<const Answer> answers() {
        .word = "values",
        .parts = "values",
        .part = "value",
+       .relation = "with",
        .is_vector = true,
        .is_map = false,
        .is_scored = true,
@@ -89,6 +95,7 @@ std::span<const Answer> answers() {
        .word = "pixels",
        .parts = "classes",
        .part = "class",
+       .relation = "in",
        .is_vector = false,
        .is_map = true,
        .is_scored = true,
@@ -101,6 +108,7 @@ std::span<const Answer> answers() {
        .word = "field",
        .parts = "components",
        .part = "component",
+       .relation = "with",
        .is_vector = true,
        .is_map = true,
        .is_scored = true,
@@ -113,24 +121,34 @@ std::span<const Answer> answers() {
        .word = "tokens",
        .parts = "tokens",
        .part = "token",
+       .relation = "in",
        .is_vector = false,
        .is_map = false,
        .is_scored = false,
        .prediction = "",
        .has_units = false,
        .allows_cutmix = false,
-       .metrics = {"top1", "perplexity"},
+       .metrics = {"perplexity", "top1", "top5"},
        .best = "loss"},
   };
   return all;
 }
 
-std::span<const Answer> target_answers() { return answers().first(answers().size() - 1); }
+std::span<const Answer> target_answers() {
+  static const std::vector<Answer> selected = [] {
+    std::vector<Answer> some(answers().begin(), answers().end());
+    std::erase_if(some, [](const Answer& answer) { return answer.is_tokens(); });
+    return some;
+  }();
+  return selected;
+}
 
 const Answer& answer_of(AnswerKind kind) {
   const auto all = answers();
-  return *std::find_if(all.begin(), all.end(),
-                       [&](const Answer& answer) { return answer.kind == kind; });
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Answer& answer) { return answer.kind == kind; });
+  TRIREME_EXPECT(found != all.end());
+  return *found;
 }
 
 bool Answer::is_measured_by(std::string_view metric) const {

@@ -122,7 +122,7 @@ void check_token_units(const Deck& deck, Reader& reader) {
 
 /// Returns what a model answers in words: "language models (model.kind = "gpt")".
 std::string describe_answer(const Answer& answer) {
-  return answer.kind == AnswerKind::tokens
+  return answer.is_tokens()
              ? fmt::format("language models (model.{})", model::kinds_with(SampleKind::tokens))
              : fmt::format("target.kind = \"{}\"", answer.word);
 }
@@ -143,13 +143,15 @@ void check_metric(const Deck& deck, const char* key, const std::string& word, Re
 void check_map(const Deck& deck, Reader& reader) {
   const Answer& answer = answer_of(deck);
   const data::AugmentOptions& augment = deck.data.augment;
-  const auto refuse = [&](bool found, const char* key, const char* why, const char* advice) {
+  const auto refuse = [&](bool found, const char* key, const char* why, const std::string& advice) {
     if (found && !reader.any_wrong({key}))
       reader.add_mistake(key,
                          fmt::format("{}, but target.kind = \"{}\"; {}", why, answer.word, advice));
   };
   refuse(!family_of(deck.model).makes_maps, "target.kind",
-         "models of this kind give one answer for a sample", "use model.kind = \"chain\"");
+         "models of this kind give one answer for a sample",
+         "use model." +
+             model::kinds_with([](const model::Family& family) { return family.makes_maps; }));
   refuse(augment.mixing.is_on(),
          augment.mixing.mixup > 0 ? "data.augment.mixup" : "data.augment.cutmix",
          "mixes the targets of samples", "remove it");

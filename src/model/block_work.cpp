@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "trireme/model/family.hpp"
+#include "trireme/model/loss.hpp"
 
 namespace trireme::model {
 
@@ -58,10 +59,14 @@ std::vector<BlockWork> measure_blocks(const ModelOptions& options, const Shape& 
   // The head runs forward and backward in one call and keeps nothing in between.
   pass.begin_forward(false, nullptr);
   pass.enter_block();
-  const Tensor labels = data.allocate(DType::int32, {tokens ? input.elements() : batch * outputs.places()}),
+  const Tensor labels = data.allocate(DType::int32,
+                                      {tokens ? input.elements() : batch * outputs.places()}),
                sums = data.allocate(DType::float64, {4});
   add(model.head().name(), model.head().contents(), model.block_count(), [&] {
-    model.head().loss(pass, x, labels, {}, sums);
+    // Losses count no work.
+    LossSettings settings;
+    settings.kind = &default_loss(AnswerKind::one_class);
+    model.head().loss(pass, x, labels, settings, sums);
     return Shape();
   });
   return all;

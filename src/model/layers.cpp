@@ -378,10 +378,8 @@ Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor&
   Tensor logits = outputs;
   logits.shape = {outputs.elements() / outputs.shape.back(), outputs.shape.back()};
   TRIREME_EXPECT(!scale.statistics.defined());
-  const LossKind& kind = scale.kind != nullptr
-                             ? *scale.kind
-                             : default_loss(labels.dtype == DType::float32 ? AnswerKind::values
-                                                                           : AnswerKind::one_class);
+  TRIREME_EXPECT(scale.kind != nullptr);
+  const LossKind& kind = *scale.kind;
   if (!pass.training()) {
     if (scale.logits.defined()) ops::cast(pass.context(), logits, scale.logits);
     LossSettings plain = scale;

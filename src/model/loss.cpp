@@ -52,8 +52,10 @@ bool LossKind::takes(AnswerKind answer) const {
 }
 
 const LossKind& default_loss(AnswerKind answer) {
-  return *std::find_if(std::begin(all_losses), std::end(all_losses),
-                       [&](const LossKind& loss) { return loss.takes(answer); });
+  const auto found = std::find_if(std::begin(all_losses), std::end(all_losses),
+                                  [&](const LossKind& loss) { return loss.takes(answer); });
+  TRIREME_EXPECT(found != std::end(all_losses));
+  return *found;
 }
 
 void visit_keys(Visitor& v, AnswerKind answer, LossOptions& loss) {

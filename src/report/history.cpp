@@ -34,13 +34,6 @@ constexpr std::array train_names{
     "gpu_temp_c",    "gpu_power_w",    "gpu_clock_mhz",       "cpu_util_mean",
     "gpu_util_mean", "gpu_temp_c_max", "gpu_power_w_mean",    "gpu_clock_mhz_min"};
 
-/// Returns the numbers of rows of kind evaluate that have curves.
-std::vector<std::string> evaluation_names() {
-  std::vector<std::string> names = metric_words();
-  names.emplace_back("top5");
-  return names;
-}
-
 constexpr std::size_t max_evaluated_sets = 8, max_marks = 50, max_event_kinds = 64;
 
 /// Returns a member as a finite number, however large: a loss may be.
@@ -102,7 +95,7 @@ std::vector<std::string> HistoryReader::keys() {
                           "weights", "event",       "detail",    "bytes",         "stall_s",
                           "write_s", "noise_scale", "tensor",    "gradient_norm", "update_ratio"})
     keys.emplace_back(key);
-  for (std::string& name : evaluation_names()) keys.push_back(std::move(name));
+  for (std::string& name : metric_words()) keys.push_back(std::move(name));
   return keys;
 }
 
@@ -182,7 +175,7 @@ void HistoryReader::add_evaluation(const monitor::MetricsReader& row) {
   std::string set = text_of(row, "split", 40);
   if (set.empty()) return;
   if (row["weights"] == "ema") set += " (ema)";
-  static const std::vector<std::string> names = evaluation_names();
+  static const std::vector<std::string> names = metric_words();
   auto found = history_.evaluations.find(set);
   if (found == history_.evaluations.end()) {
     if (history_.evaluations.size() == max_evaluated_sets) return;

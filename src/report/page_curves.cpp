@@ -47,7 +47,6 @@ struct ChartKind {
        only_if_it_varies = false;
 };
 constexpr double percents = 100, gib = 1.0 / (1 << 30);
-constexpr const char* perplexity = "perplexity";
 constexpr std::array chart_kinds{
     ChartKind{.title = "Loss",
               .train = "loss",
@@ -60,10 +59,13 @@ constexpr std::array chart_kinds{
               .evaluation = "top1",
               .scale = percents,
               .is_noisy = true},
-    ChartKind{.title = "Perplexity", .evaluation = perplexity, .may_be_logarithmic = true},
+    ChartKind{.title = "Perplexity", .evaluation = "perplexity", .may_be_logarithmic = true},
     ChartKind{.title = "RMSE", .evaluation = "rmse", .may_be_logarithmic = true},
     ChartKind{.title = "R2", .evaluation = "r2"},
     ChartKind{.title = "F1", .unit = "%", .evaluation = "f1", .scale = percents},
+    ChartKind{.title = "IoU", .unit = "%", .evaluation = "iou", .scale = percents},
+    ChartKind{
+        .title = "Accuracy of pixels", .unit = "%", .evaluation = "accuracy", .scale = percents},
     ChartKind{.title = "Learning rate", .train = "rate"},
     ChartKind{.title = "Momentum", .train = "momentum", .only_if_it_varies = true},
     ChartKind{.title = "Gradient norm",
@@ -160,15 +162,12 @@ std::vector<Curve> curves_of(const Report& report, const ChartKind& kind) {
     std::size_t track = 0;  // in the order of curve_data()
     add_curve(curves, {.run = run, .track = track++, .values = &history.train}, kind.train);
     add_curve(curves, {.run = run, .track = track++, .values = &history.noise}, kind.noise);
-    // Rows of images have exp(loss) too, which nobody looks at.
-    const bool is_shown = kind.evaluation != perplexity || history.latest.contains("tokens_per_s");
     for (const auto& [set, values] : history.evaluations) {
       const auto place = std::find(sets.begin(), sets.end(), set) - sets.begin();
-      if (is_shown)
-        add_curve(
-            curves,
-            {.run = run, .track = track, .values = &values, .set = static_cast<std::size_t>(place)},
-            kind.evaluation);
+      add_curve(
+          curves,
+          {.run = run, .track = track, .values = &values, .set = static_cast<std::size_t>(place)},
+          kind.evaluation);
       ++track;
     }
   }

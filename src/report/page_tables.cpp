@@ -66,10 +66,7 @@ std::string evaluations_of(const RunRecord& run) {
     const Track& track = run.history.evaluations.at(set);
     std::vector<std::string> parts;
     for (const EvaluationMetric& metric : evaluation_metrics())
-      // Rows of images have the exponential of the loss, too.
-      if (metric.word != std::string_view("perplexity") ||
-          run.history.latest.contains("tokens_per_s"))
-        parts.push_back(value_and_best(metric, latest, track));
+      parts.push_back(value_and_best(metric, latest, track));
     std::erase(parts, "");
     text +=
         fmt::format("{}{}: {}", text.empty() ? "" : "<br>", escaped(set), fmt::join(parts, ", "));

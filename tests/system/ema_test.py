@@ -132,7 +132,7 @@ class Ema(harness.Case):
         ):
             for ranks in (1, 2):
                 self.assertIn(
-                    "validation: loss %.6f, top-1 %.3f %%" % (row["loss"], 100 * row["top1"]),
+                    "validation: loss %.6f, top-1 %.2f %%" % (row["loss"], 100 * row["top1"]),
                     self.metrics_of("run/" + TEN, *more, ranks=ranks),
                 )
         # best.h5 is the checkpoint of the step with the best evaluation of the average.

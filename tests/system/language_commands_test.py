@@ -139,11 +139,15 @@ class LanguageModel(harness.Case):
             ["bytes", 256, "perplexity"],
         )
 
-        meant = "validation: loss %.6f, perplexity %.4f, top-1 %.3f %%, %d tokens\n" % (
-            rows[-1]["loss"],
-            rows[-1]["perplexity"],
-            100 * rows[-1]["top1"],
-            16 * rows[-1]["samples"],
+        meant = (
+            "validation: loss %.6f, perplexity %.3f, top-1 %.2f %%, top-5 %.2f %%, %d tokens\n"
+            % (
+                rows[-1]["loss"],
+                rows[-1]["perplexity"],
+                100 * rows[-1]["top1"],
+                100 * rows[-1]["top5"],
+                16 * rows[-1]["samples"],
+            )
         )
         for ranks, layout in ((1, ()), (3, ()), (2, ("--set", "parallel.tensor=2"))):
             said = self.command(

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network of three convolutions over a periodic field in float64, trained by SGD with momentum, for
-tests of targets that are maps. Its losses follow PyTorch's CrossEntropyLoss(ignore_index=-1), and
-MSELoss (mean) over the targets that are not NaN; step_of_pytorch() is the same step by PyTorch.
+"""A network of three convolutions over a periodic field in float64, trained by SGD with momentum,
+for tests of targets that are maps.
+
+Its losses follow PyTorch's CrossEntropyLoss(ignore_index=-1), and MSELoss (mean) over the targets
+that are not NaN; step_of_pytorch() is the same step by PyTorch.
 """
 
 import numpy as np

@@ -18,13 +18,13 @@ struct EvaluationMetric {
   bool is_share;      ///< from 0 to 1
 };
 
-/// Returns all metrics, in the order in which they are shown.
+/// Returns all metrics, in the order in which texts and messages list them.
 std::span<const EvaluationMetric> evaluation_metrics();
 /// Returns a metric by its word; there must be one.
 const EvaluationMetric& evaluation_metric(std::string_view word);
 /// Returns the words of all metrics.
 std::vector<std::string> metric_words();
-/// Returns a value of a metric as text: "91.30 %".
+/// Returns a value of a metric as text: "91.30 %", or "-" if it is NaN.
 std::string value_text(const EvaluationMetric& metric, double value);
 
 /// What a model answers for each sample.
@@ -37,28 +37,34 @@ enum class AnswerKind : std::uint8_t {
   field     ///< one or more numbers for each pixel
 };
 
-/// What other code asks about an answer: one row of a table. Only code that reads targets, or
-/// computes losses and scores from them, names the kinds.
+/// What other code asks about an answer: one row of a table. Code that reads targets, and code that
+/// computes losses, scores and predictions from them, names the kinds; all other code asks this.
 struct Answer {
   AnswerKind kind;
-  const char* word;   ///< the value of target.kind; "tokens" of language models
-  const char* parts;  ///< of a target, in words: "classes", "tokens" or "values"
-  const char* part;   ///< one of them
+  const char* word;      ///< the value of target.kind; "tokens" of language models
+  const char* parts;     ///< of a target, in words: "classes", "tokens" or "values"
+  const char* part;      ///< one of them
+  const char* relation;  ///< of samples to parts: "in" classes, "with" values
   /// The target of a sample is a float32 for each output of the model; else int32: a class.
   bool is_vector;
   bool is_map;     ///< there is an answer for each pixel; targets may be missing at some of them
   bool is_scored;  ///< the metrics are computed on the host, from the outputs (Scores)
-  const char* prediction;  ///< of a vector: the dataset of `evaluate --predictions`
+  const char* prediction;  ///< the dataset of predictions, in `evaluate --predictions`
   bool has_units;          ///< the numbers have units, so target.normalize may change them
   bool allows_cutmix;      ///< targets can be mixed by the area of the image that remains
   /// Words of its metrics beside the loss.
+  /// Words of its metrics beside the loss, in the order of train::Scores::all, of texts and of
+  /// rows.
   std::vector<std::string_view> metrics;
   const char* best;  ///< default of checkpoint.best
   bool is_measured_by(std::string_view metric) const;
+  /// Each sample has one class, so classes can be ranked, confused and named.
+  bool is_one_class() const { return kind == AnswerKind::one_class; }
+  bool is_tokens() const { return kind == AnswerKind::tokens; }
 };
 
 const Answer& answer_of(AnswerKind kind);
-/// Returns the answers that the key target.kind selects: all but tokens.
+/// Returns the answers that the key target.kind selects, in their order: all but tokens.
 std::span<const Answer> target_answers();
 /// Returns all answers.
 std::span<const Answer> answers();

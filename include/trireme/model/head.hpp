@@ -10,14 +10,16 @@ namespace trireme::model {
 
 /// How a micro-batch contributes to the loss of its step.
 struct LossSettings {
-  const LossKind* kind = nullptr;  ///< null: default_loss() of the targets (loss.hpp)
+  const LossKind* kind = nullptr;  ///< set for all heads but those of language models
   float label_smoothing = 0, delta = 1;
-  /// 1 / N; N = samples (text: tokens; values: samples x values) of the whole step
+  /// 1 / N; N = samples (text: tokens; values: samples x values; maps: pixels, of fields x
+  /// components) of the whole step
   float gradient_scale = 0;
-  /// Images: float32, one per sample, as in ops::ClassTargets; undefined: labels are not mixed.
+  /// Images: float32, one per sample, as in ops::ClassTargets and ops::ValueTargets; undefined:
+  /// targets are not mixed.
   Tensor label_weights = {};
-  /// Evaluation of image models: receives the outputs, float32 [rows, classes or values];
-  /// undefined: they are not kept.
+  /// Evaluation of image models: receives the outputs, float32 [rows, classes or values], where
+  /// each pixel of a map is a row; undefined: they are not kept.
   Tensor logits = {};
   /// Evaluation of language models: receives the statistics of each row, float32 [rows, 4], as
   /// ops::softmax_statistics() over all classes; undefined: they are not kept.
@@ -40,11 +42,12 @@ class Head {
   virtual void declare(parallel::ParameterList& list) = 0;
   /// Computes the loss and, in training, the head's gradients. Collective over the tensor group.
   ///
-  /// `x`: the last block's output. `labels`: int32, one per row (image models: one per sample);
-  /// rows with label -1 are ignored. For values: float32 [rows, values]; NaN is ignored. `sums`:
-  /// float64 [4] on the device = loss sum, row count, rows with the label (of the larger weight)
-  /// first, rows with it among the first five; for values: loss sum, number of values, 0, 0. All
-  /// rows are counted, and every rank of the tensor group gets the same sums.
+  /// `x`: the last block's output. `labels`: int32, one per row (token, sample, or pixel of a map);
+  /// rows with label -1 are ignored. For values, fields and several classes: float32 [rows,
+  /// outputs]; NaN is ignored. `sums`: float64 [4] on the device = loss sum, row count, rows with
+  /// the label (of the larger weight) first, rows with it among the first five; for float32: loss
+  /// sum, number of targets, 0, 0. All rows are counted, and every rank of the tensor group gets
+  /// the same sums.
   ///
   /// Returns dx in training: x's shape, in memory of MicroBatchPass::gradient(); undefined if the
   /// model has no block before the head. Returns an undefined tensor in evaluation.

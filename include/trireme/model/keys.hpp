@@ -11,7 +11,7 @@ namespace trireme::model {
 void visit_keys(keys::Visitor& visitor, ModelOptions& options);
 /// Adds a mistake for each pair of keys of [model] that contradict each other.
 void check_keys(const ModelOptions& options, keys::Reader& reader);
-/// Visits the table [loss]. `values`: the targets are values.
+/// Visits the table [loss] of a model with this answer.
 void visit_keys(keys::Visitor& visitor, AnswerKind answer, LossOptions& options);
 
 }  // namespace trireme::model

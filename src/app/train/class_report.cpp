@@ -2,19 +2,19 @@
 #include "class_report.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/answer.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::app {
 namespace {
 
-std::string percent(double part) {
-  return std::isnan(part) ? "-" : fmt::format("{:.2f} %", 100 * part);
+std::string text_of_score(const char* metric, double score) {
+  return value_text(evaluation_metric(metric), score);
 }
 
 }  // namespace
@@ -28,10 +28,11 @@ std::string class_table(std::span<const train::ClassScore> scores,
   std::string table = fmt::format("{:<{}} {:>9} {:>9} {:>18} {:>10} {:>10}\n", "class", width,
                                   "samples", "predicted", "accuracy (recall)", "precision", "F1");
   for (const train::ClassScore& score : train::worst_first({scores.begin(), scores.end()}))
-    table += fmt::format("{:<{}} {:>9} {:>9} {:>18} {:>10} {:>10}\n",
-                         printable(names[static_cast<std::size_t>(score.label)], max_name_bytes),
-                         width, score.samples, score.predicted, percent(score.recall()),
-                         percent(score.precision()), percent(score.f1()));
+    table +=
+        fmt::format("{:<{}} {:>9} {:>9} {:>18} {:>10} {:>10}\n",
+                    printable(names[static_cast<std::size_t>(score.label)], max_name_bytes), width,
+                    score.samples, score.predicted, text_of_score("recall", score.recall()),
+                    text_of_score("precision", score.precision()), text_of_score("f1", score.f1()));
   return table;
 }
 

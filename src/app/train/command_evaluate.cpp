@@ -24,7 +24,6 @@
 #include "predictions_file.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/device/device.hpp"
-#include "trireme/model/family.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/trainer.hpp"
 #include "worst_sheet.hpp"
@@ -82,38 +81,19 @@ nlohmann::ordered_json score_json(const train::Scores& scores) {
   return list;
 }
 
-std::string describe(const train::Metrics& metrics, const Answer& answer) {
-  if (metrics.scores)
-    return fmt::format("loss {:.6f}, {}, {} samples", metrics.loss,
-                       train::describe(answer, metrics.scores->all), metrics.num_samples);
-  if (answer.kind == AnswerKind::tokens)
-    return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss,
-                       metrics.perplexity(), 100 * metrics.top1, metrics.num_labels);
-  return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss,
-                     100 * metrics.top1, 100 * metrics.top5, metrics.num_labels);
-}
-
 /// Returns the metrics as JSON, with the keys of rows of kind "evaluate" in metrics.jsonl.
 std::string to_json(const EvaluateOptions& options, const train::CheckpointEvaluation& found,
-                    const std::optional<ImageScores>& scores, const model::ModelOptions& model) {
+                    const std::optional<ImageScores>& scores, const deck::Deck& deck) {
   const train::Metrics& metrics = found.metrics;
-  const bool tokens = takes_tokens(model);
-  nlohmann::ordered_json json = {
-      {"checkpoint", options.checkpoint},
-      {"split", options.split},
-      {"samples",
-       tokens ? metrics.num_labels / family_of(model).context(model) : metrics.num_samples}};
-  if (tokens) json["tokens"] = metrics.num_labels;
+  const Answer& answer = deck::answer_of(deck);
+  nlohmann::ordered_json json = {{"checkpoint", options.checkpoint},
+                                 {"split", options.split},
+                                 {"samples", metrics.num_samples}};
+  if (answer.is_tokens()) json["tokens"] = metrics.num_labels;
   json["loss"] = metrics.loss;
-  if (metrics.scores) {
-    for (const std::string_view word : metrics.scores->answer->metrics)
-      json[std::string(word)] = metrics.value_of(word);
-    json[metrics.scores->answer->parts] = score_json(*metrics.scores);
-  } else {
-    json["top1"] = metrics.top1;
-    json["top5"] = metrics.top5;
-    json["perplexity"] = metrics.perplexity();
-  }
+  for (const std::string_view word : answer.metrics)
+    json[std::string(word)] = metrics.value_of(word);
+  if (metrics.scores) json[answer.parts] = score_json(*metrics.scores);
   if (options.flips) json["flip"] = true;
   if (scores) {
     json["calibration_error"] = scores->calibration_error;
@@ -164,7 +144,7 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
 
 /// Returns the sink that keeps the results of samples; an empty one if nothing asks for them.
 train::RowSink sink_of(const EvaluateOptions& options, const deck::Deck& deck, RankResults& to) {
-  const bool classes = deck::answer_of(deck).kind == AnswerKind::one_class;
+  const bool classes = deck::answer_of(deck).is_one_class();
   if (!classes && options.predictions.empty()) return {};
   return [&options, &deck, &to, classes](const train::EvaluatedRows& rows) {
     if (!options.predictions.empty())
@@ -220,7 +200,7 @@ void write_worst(const EvaluateOptions& options, const deck::Deck& deck, const I
 void print_results(const EvaluateOptions& options, const train::CheckpointEvaluation& found,
                    const std::optional<ImageScores>& scores, const deck::Deck& deck) {
   if (options.json) {
-    fmt::print("{}\n", to_json(options, found, scores, deck.model));
+    fmt::print("{}\n", to_json(options, found, scores, deck));
   } else {
     if (scores)
       fmt::print("{}calibration error {:.3f} % ({} bins)\n",
@@ -228,7 +208,8 @@ void print_results(const EvaluateOptions& options, const train::CheckpointEvalua
                  train::calibration_bins);
     if (found.metrics.scores)
       fmt::print("{}", score_table(*found.metrics.scores, deck.data.hdf5.target));
-    fmt::print("{}: {}\n", options.split, describe(found.metrics, deck::answer_of(deck)));
+    fmt::print("{}: loss {:.6f}, {}\n", options.split, found.metrics.loss,
+               train::describe(found.metrics, deck::answer_of(deck)));
   }
   std::fflush(stdout);
 }
@@ -250,7 +231,7 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
   run_and_exit(environment, log, [&] {
     // 1. Deck, options, device.
     const deck::Deck deck = read_deck(options.deck, world, deck::DeckPurpose::evaluation);
-    const bool classes = deck::answer_of(deck).kind == AnswerKind::one_class;
+    const bool classes = deck::answer_of(deck).is_one_class();
     comm::together(world, [&] {
       if (world.rank() == 0) validate_options(options, given, deck::answer_of(deck));
     });

@@ -118,13 +118,10 @@ std::optional<std::string> RunStatus::add(const monitor::MetricsReader& row) {
     if (split.empty() || (evaluations_.size() == max_splits && !evaluations_.contains(split)))
       return std::nullopt;
     std::string text;
-    for (const EvaluationMetric& metric : evaluation_metrics()) {
-      // Rows of images have the exponential of the loss, too.
-      if (metric.word == std::string_view("perplexity") && !value("tokens_per_s")) continue;
+    for (const EvaluationMetric& metric : evaluation_metrics())
       if (const auto value = row.number(metric.word))
         text += fmt::format("{}{} {}", text.empty() ? "" : ", ", metric.label,
                             value_text(metric, *value));
-    }
     evaluations_[split] = {step, text};
   }
   if (kind == "account") {

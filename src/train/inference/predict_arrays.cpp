@@ -145,7 +145,7 @@ void predict_arrays(const ArrayPredictRequest& request, Log& log,
                   path);
   SingleRank rank(options, device, log);
   load_weights(rank.replica, contents, path, request.weights);
-  if (answer.kind == AnswerKind::one_class) {
+  if (answer.is_one_class()) {
     const data::LabelMeaning meaning = meaning_of(contents.info, path);
     prediction.classes = class_names(std::span(&meaning, 1), options.classes);
   }

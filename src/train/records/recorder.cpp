@@ -340,44 +340,29 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
       .add("samples", samples);
   row.add("loss", metrics.loss);
   write_scalar(split + "/loss", state, metrics.loss);
-  if (metrics.scores)
-    add_scores(row, state, split, *metrics.scores);
-  else
-    row.add("top1", metrics.top1).add("top5", metrics.top5).add("perplexity", metrics.perplexity());
+  for (const std::string_view word : options_.answer->metrics) {
+    const std::string key(word);
+    const double value = metrics.value_of(word);
+    row.add(key, value);
+    if (metrics.scores) add_parts(row, key, *metrics.scores);
+    if (std::isfinite(value)) write_scalar(split + "/" + key, state, value);
+  }
   if (options_.averages) row.add("weights", "ema");
   write(row, state);
-  const bool tokens = options_.answer->is_measured_by("perplexity");
-  if (!metrics.scores) write_scalar(split + "/top1", state, metrics.top1);
-  if (tokens) write_scalar(split + "/perplexity", state, metrics.perplexity());
   progress_.clear();
-  const std::string measured =
-      metrics.scores
-          ? fmt::format("{}, {} samples", describe(*options_.answer, metrics.scores->all), samples)
-      : tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
-                             100 * metrics.top1, metrics.num_labels)
-               : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1,
-                             100 * metrics.top5, metrics.num_labels);
   log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split,
             options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
-            metrics.loss, measured);
+            metrics.loss, describe(metrics, *options_.answer));
   account(state, false);
 }
 
-/// Adds the scores of vectors to the row of an evaluation.
-void Recorder::add_scores(monitor::MetricsRow& row, const RunState& state, const std::string& split,
-                          const Scores& scores) {
+/// Adds a metric of each part to the row of an evaluation, if there are several.
+void Recorder::add_parts(monitor::MetricsRow& row, const std::string& metric,
+                         const Scores& scores) {
   // Rows of metrics have a limited length.
   constexpr std::size_t max_listed_parts = 100;
-  for (std::size_t i = 0; i < scores.all.size(); ++i) {
-    const std::string key(scores.answer->metrics[i]);
-    row.add(key, scores.all[i]);
-    if (const auto parts = scores.each.size(); parts > 1 && parts <= max_listed_parts) {
-      std::vector<double> each;
-      for (const std::vector<double>& part : scores.each) each.push_back(part[i]);
-      row.add(key + "_of", each);
-    }
-    if (std::isfinite(scores.all[i])) write_scalar(split + "/" + key, state, scores.all[i]);
-  }
+  if (const auto parts = scores.each.size(); parts < 2 || parts > max_listed_parts) return;
+  row.add(metric + "_of", scores.values_of(metric));
 }
 
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,

@@ -117,8 +117,7 @@ class Recorder {
   std::optional<double> mfu(double step_seconds) const;
   /// Logs a line about epochs, unless it is empty.
   void log_epochs(const std::string& line);
-  void add_scores(monitor::MetricsRow& row, const RunState& state, const std::string& split,
-                  const Scores& scores);
+  static void add_parts(monitor::MetricsRow& row, const std::string& metric, const Scores& scores);
   void write(monitor::MetricsRow& row, const RunState& state);
   /// Adds the sensors of all ranks.
   void add_rank_figures(monitor::MetricsRow& row) const;

@@ -90,7 +90,7 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
           ? fmt::format("{} tokens of a vocabulary of {}", set.context,
                         run.replica->options().classes)
           : fmt::format("{}x{}x{} {}", set.height, set.width, set.channels,
-                        fmt::format("{} {}", answer.has_units ? "with" : "in",
+                        fmt::format("{} {}", answer.relation,
                                     counted(set.outputs(), answer.part, answer.parts)));
   log.info("run {}: {} in {}, {} of {}", run.deck.run.name,
            counted(model.weight_count(), "weight", "weights"),

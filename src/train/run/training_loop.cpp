@@ -408,7 +408,7 @@ Metrics TrainingLoop::evaluate_set(data::Loader& loader, const std::string& spli
   const double start = monotonic_seconds();
   const ReplicaOptions& options = run_.replica->options();
   EvaluationPass pass = start_pass(loader);
-  const bool counts_classes = names_worst && deck::answer_of(deck_).kind == AnswerKind::one_class;
+  const bool counts_classes = names_worst && deck::answer_of(deck_).is_one_class();
   ClassCounts counts(counts_classes ? options.classes : 0);
   if (counts_classes) pass.sink = [&](const EvaluatedRows& rows) { counts.add(rows); };
   const Metrics metrics = evaluate(*run_.replica, pass, before_error);

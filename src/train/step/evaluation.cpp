@@ -19,6 +19,7 @@
 #include "train/run/restore.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
 #include "trireme/device/profile_range.hpp"
 #include "trireme/monitor/trace.hpp"
@@ -26,6 +27,23 @@
 #include "trireme/train/run/trainer.hpp"
 
 namespace trireme::train {
+
+double Metrics::value_of(std::string_view metric) const {
+  if (metric == "loss") return loss;
+  if (scores) return scores->value_of(metric);
+  if (metric == "top1") return top1;
+  if (metric == "top5") return top5;
+  TRIREME_EXPECT(metric == "perplexity");
+  return perplexity();
+}
+
+std::string describe(const Metrics& metrics, const Answer& answer) {
+  std::vector<double> values;
+  for (const std::string_view word : answer.metrics) values.push_back(metrics.value_of(word));
+  return fmt::format("{}, {}", describe(answer, values),
+                     answer.is_tokens() ? counted(metrics.num_labels, "token", "tokens")
+                                        : counted(metrics.num_samples, "sample", "samples"));
+}
 
 EvaluationPass start_pass(data::Loader& loader) {
   loader.start({});
@@ -229,8 +247,8 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
   pass.sink = request.sink;
   pass.views = request.views;
   return {evaluate(*replica, pass),
-          options.answer().kind == AnswerKind::one_class ? class_names(sides, options.classes)
-                                                         : std::vector<std::string>(),
+          options.answer().is_one_class() ? class_names(sides, options.classes)
+                                          : std::vector<std::string>(),
           sets.split.info().samples, checkpoint::combined_digest(contents.tensors)};
 }
 

@@ -15,6 +15,7 @@
 #include "model_chunk.hpp"
 #include "trireme/data/images/image_form.hpp"
 #include "trireme/model/family.hpp"
+#include "trireme/model/loss.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::train {
@@ -276,7 +277,7 @@ void PipelineStage::backward(const parallel::PipelineAction& action) {
     // is divided out where the update is decided.
     const model::LossOptions& loss = resources_.options.loss;
     const model::LossSettings scale{
-        .kind = loss.kind,
+        .kind = &model::loss_of(loss, resources_.options.answer().kind),
         .label_smoothing = static_cast<float>(loss.label_smoothing),
         .delta = static_cast<float>(loss.delta),
         .gradient_scale =
@@ -323,8 +324,9 @@ void PipelineStage::evaluate(const data::MicroBatch& batch, int number, bool kee
     store_.acquire(resources_.context, here->end(), -1);
     pass.enter_block();
     // Without smoothing.
-    model::LossSettings plain{.kind = resources_.options.loss.kind,
-                              .delta = static_cast<float>(resources_.options.loss.delta)};
+    const model::LossOptions& loss = resources_.options.loss;
+    model::LossSettings plain{.kind = &model::loss_of(loss, resources_.options.answer().kind),
+                              .delta = static_cast<float>(loss.delta)};
     if (keeps_rows)
       (resources_.options.kept_rows == KeptRows::logits ? plain.logits : plain.statistics) =
           kept_rows_;

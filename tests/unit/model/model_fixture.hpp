@@ -9,6 +9,7 @@
 
 #include "support/models.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/model/loss.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::test {
@@ -65,7 +66,8 @@ class ModelFixture {
     pass.begin_backward(write, 1);
     pass.enter_block();
     Tensor dy = model.head().loss(pass, x, labels_,
-                                  {.label_smoothing = options_.label_smoothing,
+                                  {.kind = &model::default_loss(AnswerKind::one_class),
+                                   .label_smoothing = options_.label_smoothing,
                                    .gradient_scale = static_cast<float>(1.0 / valid_)},
                                   sums_);
     for (int i = model.block_count(); i-- > 0;) {
@@ -80,7 +82,10 @@ class ModelFixture {
   std::array<double, 4> evaluate() {
     const Tensor x = forward(false);
     pass.enter_block();
-    model.head().loss(pass, x, labels_, {.label_smoothing = options_.label_smoothing}, sums_);
+    model.head().loss(pass, x, labels_,
+                      {.kind = &model::default_loss(AnswerKind::one_class),
+                       .label_smoothing = options_.label_smoothing},
+                      sums_);
     std::array<double, 4> sums{};
     if (!context.meta()) std::copy_n(sums_.as<double>(), 4, sums.begin());
     return sums;

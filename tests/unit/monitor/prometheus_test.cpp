@@ -5,11 +5,14 @@
 
 #include <cmath>
 #include <filesystem>
+#include <string_view>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "scratch_folder.hpp"
+#include "trireme/base/answer.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::monitor {
@@ -66,6 +69,17 @@ TEST_F(PrometheusFile, EventsAndSetsAreLabels) {
   EXPECT_THAT(text(), HasSubstr(",event=\"restart\"} 2\n"));
   EXPECT_THAT(text(), HasSubstr(",event=\"rollback\"} 1\n"));
   EXPECT_THAT(text(), HasSubstr(",split=\"test\"} 0.5\n"));
+}
+
+TEST_F(PrometheusFile, HasEachMetricOfEachAnswer) {
+  for (const Answer& answer : answers())
+    for (const std::string_view metric : answer.metrics) {
+      Prometheus file(path, "a", "");
+      file.add(MetricsRow("evaluate").add("split", "test").add(std::string(metric), 0.375));
+      file.end();
+      EXPECT_THAT(text(), HasSubstr(fmt::format("trireme_evaluation_{}", metric))) << answer.word;
+      EXPECT_THAT(text(), HasSubstr(",split=\"test\"} 0.375\n")) << answer.word << ' ' << metric;
+    }
 }
 
 TEST_F(PrometheusFile, IsWrittenAtMostOnceASecondAndAtTheEnd) {

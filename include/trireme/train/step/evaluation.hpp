@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "trireme/data/loader.hpp"
@@ -17,20 +18,20 @@ namespace trireme::train {
 
 /// Metrics of a whole dataset. Each sample counts exactly once; all ranks hold the same numbers.
 /// `loss`, `top1` and `top5` are means over labels: samples, tokens of a language model, values,
-/// or pixels.
+/// or pixels. `top1` and `top5` are 0 if the answer is scored.
 struct Metrics {
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t num_labels = 0;  ///< Those that count.
   std::int64_t num_samples = 0;
   std::optional<Scores> scores = {};  ///< Of answers that have them (Answer::is_scored).
   double perplexity() const { return std::exp(loss); }
-  /// Returns the metric of a word (EvaluationMetric).
-  double value_of(std::string_view metric) const {
-    if (metric == "top1") return top1;
-    if (metric == "perplexity") return perplexity();
-    return !scores || metric == "loss" ? loss : scores->value_of(metric);
-  }
+  /// Returns the metric of a word (EvaluationMetric), which must be measured for the answer.
+  double value_of(std::string_view metric) const;
 };
+
+/// Returns the metrics of an answer without the loss, as in "top-1 91.30 %, top-5 99.20 %, 10000
+/// samples".
+std::string describe(const Metrics& metrics, const Answer& answer);
 
 /// Evaluates the whole dataset of an evaluation loader and returns its metrics on every rank.
 ///
