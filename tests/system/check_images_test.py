@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `trireme check --images`: the picture of training images with the deck's augmentation."""
 
+import json
 import os
 import unittest
 
@@ -121,6 +122,17 @@ class CheckImages(harness.Case):
         expected = np.clip(values, 0, 1)[[i * SAMPLES // 8 for i in range(8)]] * 255
         difference = abs(self.tiles()[0].astype(float) - expected)
         self.assertLessEqual(difference.max(), 0.51)
+
+    def test_statistics_of_shards(self):
+        """They have the scale of data.augment.normalize: a byte is value / 255."""
+        self.write_deck(DECK % "")
+        words = ("check", "deck.toml", "--statistics", "--json")
+        found = json.loads(harness.run(*words, cwd=self.folder).stdout)["statistics"]
+        numbers = self.images / 255
+        for key, expected in (("mean", numbers.mean((0, 1, 2))), ("std", numbers.std((0, 1, 2)))):
+            for a, b in zip(found[key], expected, strict=True):
+                self.assertAlmostEqual(a, b, delta=1e-6)
+        self.assertEqual(found["target_mean"], [])
 
     def test_a_dataset_of_one_image(self):
         self.write(self.images[:1], classes=("cat", "dog"))

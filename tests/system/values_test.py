@@ -9,6 +9,7 @@ twin's, too.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -288,6 +289,28 @@ class Values(harness.Case):
         row = self.rows("runs/fields", "evaluate")[-1]
         self.assertEqual((row["split"], row["samples"]), ("test", 1000))
         self.assertGreater(min(row["r2_of"]), 0.94)
+
+    def test_statistics(self):
+        """Means and deviations are those of the data, whatever normalize says, and fit the deck."""
+        x, y = self.sets["train"]
+        words = ("check", "deck.toml", "--statistics")
+        found = json.loads(harness.run(*words, "--json", cwd=self.folder).stdout)["statistics"]
+        self.assertEqual(found["samples"], SAMPLES)
+        for key, expected in (
+            ("mean", [x.astype(float).mean()]),
+            ("std", [x.astype(float).std()]),
+            ("target_mean", y.mean(0)),
+            ("target_std", y.std(0)),
+        ):
+            for a, b in zip(found[key], expected, strict=True):
+                self.assertAlmostEqual(a, b, delta=1e-5 * max(1, abs(b)))
+        text = harness.run(*words, cwd=self.folder).stdout
+        tables = re.findall(r"\[([a-z.]+)\]\n(normalize) = (.*)\n", text)
+        self.assertEqual([table for table, _, _ in tables], ["data.augment", "target"])
+        for table, key, value in tables:
+            self.train("--set", "%s.%s=%s" % (table, key, value), "--set", "run.folder=" + table)
+        words += ("--assume", "fields:960,4x4x1,values:3")
+        self.assertIn("leave one of them out", self.refused(*words))
 
     def test_mixup(self):
         """Mixed targets are those of mixed fields: the network still learns."""

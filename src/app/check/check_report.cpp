@@ -269,6 +269,7 @@ void print_as_text(const CheckReport& report) {
   for (const std::string& warning : report.warnings) fmt::print("warning {}\n", warning);
   fmt::print("{}: nothing is wrong{}\n", report.path,
              report.assumed.empty() ? "" : ", as far as it can be checked without the files");
+  if (report.statistics) fmt::print("{}", to_text(*report.statistics));
 }
 
 void print_as_json(const CheckReport& report) {
@@ -283,6 +284,12 @@ void print_as_json(const CheckReport& report) {
     json[line.name].update(line.numbers);
   }
   if (!report.block_works.empty()) json["blocks"] = blocks_json(report);
+  if (report.statistics)
+    json["statistics"] = {{"samples", report.statistics->samples},
+                          {"mean", report.statistics->mean},
+                          {"std", report.statistics->std},
+                          {"target_mean", report.statistics->target_mean},
+                          {"target_std", report.statistics->target_std}};
   json["ops"] = Json::array();
   for (const OpCount& work : report.ops)
     json["ops"].push_back(

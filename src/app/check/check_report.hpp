@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/check/data_statistics.hpp"
 #include "app/resolved_run.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/model/block_work.hpp"
@@ -41,6 +42,7 @@ struct CheckReport {
   std::vector<model::BlockWork> block_works;  ///< of a family whose blocks the deck lists
   std::vector<OpCount> ops;  ///< of one step of rank 0, in the order of their first calls
   std::optional<train::NoiseReading> noise;  ///< of the run of --noise-scale
+  std::optional<DataStatistics> statistics;  ///< of --statistics
   std::vector<std::string> notes, warnings;
 };
 

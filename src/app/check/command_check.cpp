@@ -48,7 +48,7 @@ namespace {
 struct CheckArguments : ResolveArguments {
   std::string images, schedule;  // files of --images and --schedule; empty: no picture
   std::string noise_run;         // folder of --noise-scale; empty: none
-  bool keys = false, json = false;
+  bool keys = false, json = false, statistics = false;
 };
 
 /// Returns the noise scale that a run measured.
@@ -126,12 +126,17 @@ class OpCounter {
 ExitCode check(const CheckArguments& arguments) {
   validate(arguments.images.empty() || arguments.assumptions.empty(),
            "--images draws images of data.train, which --assume replaces; leave one of them out");
+  validate(!arguments.statistics || arguments.assumptions.empty(),
+           "--statistics reads data.train, which --assume replaces; leave one of them out");
   // 1. Parse the deck, describe its data, and resolve the layout.
   CheckReport report;
   report.path = arguments.source.path;
   const ResolvedRun run = resolve_run(arguments, std::nullopt, [&](const auto& deck) {
     validate(arguments.images.empty() || !takes_tokens(deck.model),
              "--images draws images, but the model of {} is for tokens; leave --images out",
+             report.path);
+    validate(!arguments.statistics || !takes_tokens(deck.model),
+             "--statistics is about images, but the model of {} is for tokens; leave it out",
              report.path);
     with_deck_locations(deck, [&] {
       read_machine_of(deck);
@@ -201,6 +206,7 @@ ExitCode check(const CheckArguments& arguments) {
   // 3. Draw the images and the schedule, then print everything.
   std::vector<std::string> pictures;
   with_deck_locations(deck, [&] {
+    if (arguments.statistics) report.statistics = measure_statistics(deck, *run.train_set);
     if (!arguments.images.empty())
       pictures.push_back(draw_augmented_images(deck, *run.train_set, arguments.images));
     if (!arguments.schedule.empty())
@@ -296,6 +302,8 @@ void add_check(CommandLine& line) {
       .option("--images", arguments->images,
               "Also draw training images with the augmentation of the deck, as a PNG file")
       .type_name("FILE");
+  command.flag("--statistics", arguments->statistics,
+               "Also print the mean and standard deviation of the data, as lines for the deck");
   command
       .option(
           "--schedule", arguments->schedule,

@@ -164,10 +164,12 @@ Json describe_arrays(const std::string& path, const data::ArrayFileDescription& 
     json["datasets"].push_back(entry);
   }
   json["hdf5"] = nullptr;
-  if (arrays.form)
-    json["hdf5"] = {{"input", arrays.form->input},
-                    {"target", arrays.form->target},
-                    {"layout", arrays.form->layout}};
+  if (arrays.guess) {
+    const auto& [form, answer] = *arrays.guess;
+    json["hdf5"] = {{"input", form.input}, {"target", form.target}, {"layout", form.layout}};
+    json["target_kind"] = answer_of(answer).word;
+    if (answer_of(answer).is_map) json["hdf5"]["target_layout"] = form.target_layout;
+  }
   return json;
 }
 

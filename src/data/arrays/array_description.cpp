@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Describes files of other programs for `trireme inspect`: their datasets, and a table [data.hdf5]
-// that would fit.
+// Describes files of other programs for `trireme inspect`: their datasets, and tables [data.hdf5]
+// and [target] that would fit.
 //
-// The table is a guess from extents and types: classes are whole numbers, one for each index of the
-// first dimension; the input is the largest dataset with that many, together with others of its
-// extents and type.
+// They are a guess from names, extents and types. The first dimension counts samples, and the input
+// is the largest dataset with as many as a target, together with others of its extents and type. A
+// target is, the first of these that is there:
+// - a map: a dataset with a name of targets, and the height and width of the input;
+// - a class: a dataset of one whole number for each sample;
+// - values: all datasets of a few real numbers for each sample.
 #include "trireme/data/arrays/array_description.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <functional>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -47,6 +52,8 @@ ArrayDataset describe(const io::Hdf5Index& file, const std::string& name) {
     described.scale = packed.scale;
     described.offset = packed.offset;
     described.missing = packed.missing;
+    described.is_coordinate = file.has_attribute(name, "CLASS") &&
+                              file.attribute_string(name, "CLASS") == "DIMENSION_SCALE";
   } catch (const InputError& error) {
     described.problem = error.what();
   }
@@ -75,18 +82,21 @@ double elements(const ArrayDataset& dataset) {
   return product;
 }
 
-bool may_be_classes(const ArrayDataset& dataset) {
-  return is_usable(dataset) && elements(dataset) == static_cast<double>(dataset.shape[0]) &&
-         dataset.type.find("int") != std::string::npos;
+bool is_whole(const ArrayDataset& dataset) { return dataset.type.find("int") != std::string::npos; }
+
+/// Returns the numbers of one sample.
+double numbers(const ArrayDataset& dataset) {
+  return elements(dataset) / static_cast<double>(dataset.shape[0]);
 }
 
-/// Returns whether the name of a dataset is one that classes often have.
-bool has_name_of_classes(const std::string& path) {
+/// Returns whether the name of a dataset is one that targets often have.
+bool has_name_of_targets(const std::string& path) {
   std::string name = path.substr(path.rfind('/') + 1);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return name == "y" || name.find("label") != std::string::npos ||
-         name.find("class") != std::string::npos || name.find("target") != std::string::npos;
+  const auto has = [&](const char* word) { return name.find(word) != std::string::npos; };
+  return name == "y" || has("label") || has("class") || has("target") || has("mask") ||
+         has("truth") || has("segment");
 }
 
 /// Returns the letters of the dimensions of a sample: channels are the fewest.
@@ -96,29 +106,91 @@ std::string guess_layout(const std::vector<std::int64_t>& shape) {
   return shape[1] < shape[3] ? "chw" : "hwc";
 }
 
-std::optional<ArrayForm> guess_form(const std::vector<ArrayDataset>& datasets) {
-  std::set<std::int64_t> counts;  // of classes
-  for (const ArrayDataset& one : datasets)
-    if (may_be_classes(one)) counts.insert(one.shape[0]);
+/// Returns the extents [height, width] of a sample.
+std::array<std::int64_t, 2> map_extents(const std::vector<std::int64_t>& shape) {
+  const std::size_t first = guess_layout(shape) == "chw" ? 2 : 1;
+  return {shape[first], shape[first + 1]};
+}
+
+using DatasetTest = std::function<bool(const ArrayDataset&)>;
+
+/// Returns the largest dataset that may be an input and passes a test; null if there is none.
+const ArrayDataset* largest_input(const std::vector<ArrayDataset>& datasets,
+                                  const DatasetTest& test) {
   const ArrayDataset* input = nullptr;
   for (const ArrayDataset& one : datasets) {
     const bool may_be_input = is_usable(one) && one.shape.size() >= 2 && one.shape.size() <= 4 &&
-                              elements(one) > static_cast<double>(one.shape[0]) &&
-                              counts.contains(one.shape[0]);
+                              numbers(one) > 1 && test(one);
     if (may_be_input && (input == nullptr || elements(one) > elements(*input))) input = &one;
   }
-  if (input == nullptr) return std::nullopt;
-  ArrayForm form;
-  for (const ArrayDataset& one : datasets) {
-    if (one.shape == input->shape && one.type == input->type && is_usable(one))
+  return input;
+}
+
+/// Returns the table of an input, and others of its extents and type but the targets.
+ArrayForm form_of(const ArrayDataset& input, const std::vector<std::string>& targets,
+                  const std::vector<ArrayDataset>& datasets) {
+  ArrayForm form{.input = {}, .target = targets, .layout = guess_layout(input.shape)};
+  for (const ArrayDataset& one : datasets)
+    if (one.shape == input.shape && one.type == input.type && is_usable(one) &&
+        std::find(targets.begin(), targets.end(), one.path) == targets.end())
       form.input.push_back(one.path);
-    const bool is_target = may_be_classes(one) && one.shape[0] == input->shape[0];
-    if (is_target && (form.target.empty() ||
-                      (has_name_of_classes(one.path) && !has_name_of_classes(form.target.front()))))
-      form.target = {one.path};
-  }
-  form.layout = guess_layout(input->shape);
   return form;
+}
+
+std::optional<ArrayGuess> guess_map(const std::vector<ArrayDataset>& datasets) {
+  for (const ArrayDataset& map : datasets) {
+    const bool may_be_map = is_usable(map) && has_name_of_targets(map.path) &&
+                            (map.shape.size() == 3 || (map.shape.size() == 4 && !is_whole(map)));
+    if (!may_be_map) continue;
+    const ArrayDataset* const input = largest_input(datasets, [&](const ArrayDataset& one) {
+      return &one != &map && one.shape.size() >= 3 && one.shape[0] == map.shape[0] &&
+             map_extents(one.shape) == map_extents(map.shape) && !has_name_of_targets(one.path);
+    });
+    if (input == nullptr) continue;
+    ArrayGuess guess{form_of(*input, {map.path}, datasets),
+                     is_whole(map) ? AnswerKind::pixels : AnswerKind::field};
+    guess.form.target_layout = guess_layout(map.shape);
+    return guess;
+  }
+  return std::nullopt;
+}
+
+std::optional<ArrayGuess> guess_class(const std::vector<ArrayDataset>& datasets) {
+  const auto may_be_class = [](const ArrayDataset& one) {
+    return is_usable(one) && numbers(one) == 1 && is_whole(one) && !one.is_coordinate;
+  };
+  std::set<std::int64_t> counts;
+  for (const ArrayDataset& one : datasets)
+    if (may_be_class(one)) counts.insert(one.shape[0]);
+  const ArrayDataset* const input = largest_input(
+      datasets, [&](const ArrayDataset& one) { return counts.contains(one.shape[0]); });
+  if (input == nullptr) return std::nullopt;
+  std::vector<std::string> target;
+  for (const ArrayDataset& one : datasets)
+    if (may_be_class(one) && one.shape[0] == input->shape[0] &&
+        (target.empty() || (has_name_of_targets(one.path) && !has_name_of_targets(target[0]))))
+      target = {one.path};
+  return ArrayGuess{form_of(*input, target, datasets), AnswerKind::one_class};
+}
+
+std::optional<ArrayGuess> guess_values(const std::vector<ArrayDataset>& datasets) {
+  constexpr double max_values = 64, least_ratio = 8;  // of the numbers of an input and a target
+  const ArrayDataset* const input =
+      largest_input(datasets, [](const ArrayDataset& one) { return one.shape.size() >= 3; });
+  if (input == nullptr) return std::nullopt;
+  std::vector<std::string> targets;
+  for (const ArrayDataset& one : datasets)
+    if (is_usable(one) && !one.is_coordinate && one.shape[0] == input->shape[0] &&
+        numbers(one) <= max_values && least_ratio * numbers(one) <= numbers(*input))
+      targets.push_back(one.path);
+  if (targets.empty()) return std::nullopt;
+  return ArrayGuess{form_of(*input, targets, datasets), AnswerKind::values};
+}
+
+std::optional<ArrayGuess> guess(const std::vector<ArrayDataset>& datasets) {
+  std::optional<ArrayGuess> found = guess_map(datasets);
+  if (!found) found = guess_class(datasets);
+  return found ? found : guess_values(datasets);
 }
 
 std::string toml_paths(const std::vector<std::string>& paths) {
@@ -131,7 +203,7 @@ ArrayFileDescription describe_array_file(const io::Hdf5Index& file) {
   ArrayFileDescription description;
   for (const std::string& name : file.list_datasets("/"))
     if (!is_bare_dimension(file, name)) description.datasets.push_back(describe(file, name));
-  description.form = guess_form(description.datasets);
+  description.guess = guess(description.datasets);
   return description;
 }
 
@@ -154,16 +226,22 @@ std::string to_text(const std::string& path, const ArrayFileDescription& descrip
       text += fmt::format(", missing: {}", fmt::join(dataset.missing, ", "));
     text += "\n";
   }
-  if (!description.form)
+  if (!description.guess)
     return text +
-           "no table is proposed: no dataset has one whole number for each sample of a larger one; "
-           "name input, target and layout yourself (target.kind = \"values\" for numbers as "
-           "targets)\n";
-  const ArrayForm& form = *description.form;
-  return text + fmt::format(
-                    "a table for the deck that would fit:\n\n"
-                    "[data.hdf5]\ninput = {}\ntarget = {}\nlayout = \"{}\"\n",
-                    toml_paths(form.input), toml_paths(form.target), form.layout);
+           "no table is proposed: no dataset looks like targets of the samples of a larger one; "
+           "name "
+           "input, target and layout yourself (docs/reference/deck.md, data.hdf5 and target)\n";
+  const auto& [form, answer] = *description.guess;
+  text += fmt::format(
+      "a table for the deck that would fit:\n\n"
+      "[data.hdf5]\ninput = {}\ntarget = {}\nlayout = \"{}\"\n",
+      toml_paths(form.input), toml_paths(form.target), form.layout);
+  if (form.target_layout != ArrayForm().target_layout)
+    text += fmt::format("target_layout = \"{}\"\n", form.target_layout);
+  if (answer != AnswerKind::one_class)
+    text += fmt::format("\n[target]\nkind = \"{}\"\n", answer_of(answer).word);
+  if (answer == AnswerKind::pixels) text += "classes = 2                # set their number\n";
+  return text;
 }
 
 }  // namespace trireme::data

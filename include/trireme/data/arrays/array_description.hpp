@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/answer.hpp"
 #include "trireme/data/arrays/array_form.hpp"
 #include "trireme/io/hdf5/hdf5_index.hpp"
 
@@ -21,19 +22,26 @@ struct ArrayDataset {
   bool is_compressed = false;
   double scale = 1, offset = 0;  ///< value = stored * scale + offset
   std::vector<double> missing;   ///< stored values that stand for a value that is missing
+  bool is_coordinate = false;    ///< a dimension scale: the places of a dimension
   std::string problem;           ///< why it cannot be read; empty: it can
 };
 
-/// The datasets of a file of another program, and a table [data.hdf5] that would fit.
+/// Tables [data.hdf5] and [target] that would fit a file.
+struct ArrayGuess {
+  ArrayForm form;
+  AnswerKind answer = AnswerKind::one_class;
+};
+
+/// The datasets of a file of another program, and what the deck could say of it.
 struct ArrayFileDescription {
   std::vector<ArrayDataset> datasets;
-  std::optional<ArrayForm> form;  ///< none: no dataset looks like samples with classes
+  std::optional<ArrayGuess> guess;  ///< none: no dataset looks like samples with targets
 };
 
 /// Returns the description of an indexed file.
 ArrayFileDescription describe_array_file(const io::Hdf5Index& file);
 
-/// Returns a description as text for people, with the table as TOML.
+/// Returns a description as text for people, with the tables as TOML.
 std::string to_text(const std::string& path, const ArrayFileDescription& description);
 
 }  // namespace trireme::data
