@@ -136,6 +136,23 @@ class Arrays(harness.Case):
                 self.assertEqual(self.weights(name, self.table()), expected)
         self.assertEqual(self.weights("chunked/?.hdf5", self.table(), ranks=2), expected)
 
+    def test_logarithms(self):
+        """log1p is that of numpy in float64, of every type; numbers of -1 or less are refused."""
+        counts = np.abs(self.x).astype("u2")
+        self.shard(np.log1p(counts.astype("f8")).astype("f4"))
+        expected = self.weights("shard")
+        more = 'transform = "log1p"\n'
+        for type in ("u2", ">f8", "i4", "f2"):
+            with self.subTest(type):
+                self.write("logs/a.h5", x=counts[..., 0].astype(type), y=LABELS)
+                self.assertEqual(self.weights("logs", self.table(more=more)), expected)
+        below = counts[..., 0].astype("f4")
+        below[7, 3, 2] = -1
+        self.write("other/a.h5", x=below, y=LABELS)
+        table = self.table(more=more)
+        words = "/x: sample 7 has -1 (h 3, w 2, c 0); data.hdf5.transform"
+        self.refuse(words, "--set", "data.validation=other/a.h5", table=table)
+
     def test_bits_of_images_stay_as_they_are(self):
         """uint8, uint16 and float16 are images of these types: integers are scaled to 0..1."""
         rng = np.random.default_rng(3)

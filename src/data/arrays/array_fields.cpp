@@ -111,6 +111,12 @@ void visit_arrays(Visitor& v, const AppliesTo& images, const AppliesTo& maps, Ar
            with_input},
           choice<ArrayForm::Samples>(arrays.samples, {{"rows", ArrayForm::Samples::rows},
                                                       {"files", ArrayForm::Samples::files}}));
+  v.field({"transform",
+           "Changes each number of the inputs, which become float32, before normalize: none, or "
+           "log1p, log(1 + x).",
+           with_input},
+          choice<ArrayForm::Transform>(arrays.transform, {{"none", ArrayForm::Transform::none},
+                                                          {"log1p", ArrayForm::Transform::log1p}}));
 }
 
 }  // namespace trireme::data

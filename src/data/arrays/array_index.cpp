@@ -352,7 +352,8 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
         header.samples, header.height, header.width);
   }
   header.kind = DatasetKind::images;
-  header.pixel_type = array_type(file.index);
+  header.pixel_type =
+      form.transform == ArrayForm::Transform::none ? array_type(file.index) : DType::float32;
   header.file_bytes = reader.index().file_bytes();
   if (form.target.empty()) return file;  // Only inputs are read.
   if (sample.target.answer().is_map)

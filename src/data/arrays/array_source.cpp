@@ -83,6 +83,7 @@ class ArraySource : public SampleSource {
       : path_(std::move(file.path)),
         size_(file.inputs.front().rows.shape[0]),
         labels_(std::move(file.labels)),
+        transform_(sample.arrays.transform),
         info_{type, {}, {}} {
     const ArrayForm& form = sample.arrays;
     if (sample.target.answer().is_map)
@@ -296,21 +297,36 @@ class ArraySource : public SampleSource {
       else
         scatter_bits<std::uint32_t>(*input, row.data(), sample);
     }
-    const std::int64_t at = find_not_finite(info_.dtype, sample, info_.input.elements());
-    if (at >= 0) throw_not_finite(index, at);
+    const std::int64_t elements = info_.input.elements(),
+                       at = find_not_finite(info_.dtype, sample, elements);
+    if (at >= 0)
+      throw_at(index, at, "a value that is missing, infinite or NaN, or too large for float32",
+               "replace such values, or leave such samples out");
+    if (transform_ == ArrayForm::Transform::log1p)
+      take_logarithms(index, reinterpret_cast<float*>(sample), elements);
   }
 
-  [[noreturn]] void throw_not_finite(std::int64_t index, std::int64_t at) const {
+  void take_logarithms(std::int64_t index, float* numbers, std::int64_t count) const {
+    // In float64: there all libraries round to the same float32.
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (numbers[i] <= -1)
+        throw_at(index, i, fmt::format("{}", numbers[i]),
+                 "data.hdf5.transform = \"log1p\" needs numbers above -1");
+      numbers[i] = static_cast<float>(std::log1p(static_cast<double>(numbers[i])));
+    }
+  }
+
+  /// Throws InputError about a number of a sample.
+  [[noreturn]] void throw_at(std::int64_t index, std::int64_t at, const std::string& what,
+                             const char* advice) const {
     const std::int64_t channels = info_.input[2], channel = at % channels, pixel = at / channels,
                        width = info_.input[1];
     const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const auto& one) {
       return channel < one->first_channel + one->channels;
     });
-    throw InputError(fmt::format(
-        "{}: sample {} has a value that is missing, infinite or NaN, or too large for float32 (h "
-        "{}, w {}, c {}); replace such values, or leave such samples out",
-        (*input)->location, index, pixel / width, pixel % width,
-        channel - (*input)->first_channel));
+    throw InputError(fmt::format("{}: sample {} has {} (h {}, w {}, c {}); {}", (*input)->location,
+                                 index, what, pixel / width, pixel % width,
+                                 channel - (*input)->first_channel, advice));
   }
 
   std::string path_;
@@ -318,6 +334,7 @@ class ArraySource : public SampleSource {
   std::vector<std::int32_t> labels_;                   ///< empty if there are values
   std::vector<std::unique_ptr<ArrayTarget>> targets_;  ///< of vectors
   TargetOptions target_;                               ///< of maps
+  ArrayForm::Transform transform_;
   SampleInfo info_;
   std::vector<std::unique_ptr<ArrayInput>> inputs_, maps_;
 };

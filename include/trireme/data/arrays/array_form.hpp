@@ -15,6 +15,11 @@ struct ArrayForm {
     rows,  ///< one index of the first dimension of each dataset
     files  ///< a whole file
   };
+  /// A function of each number of an input.
+  enum class Transform : std::uint8_t {
+    none,
+    log1p  ///< log(1 + x)
+  };
   std::vector<std::string> input;  ///< paths of datasets, stacked as channels; empty: no table
   /// Path of the dataset of classes, or paths of vectors; empty: targets are not read, and labels
   /// are -1.
@@ -25,6 +30,7 @@ struct ArrayForm {
   /// The same of a target that is a map; one dataset has h and w, and c for its components.
   std::string target_layout = "hw";
   Samples samples = Samples::rows;
+  Transform transform = Transform::none;
 
   bool is_used() const { return !input.empty(); }
 };
