@@ -11,12 +11,13 @@ import harness
 try:
     import h5py
     import numpy as np
-    from mlp_twin import MlpTwin, initial_weights
+    from mlp_twin import LAYERS, MlpTwin, initial_weights
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
 
 SAMPLES, EVALUATED, SIDE, CLASSES, STEPS, GLOBAL = 96, 23, 4, 4, 20, 12
 RATE, MOMENTUM = 0.5, 0.9
+HEAD = LAYERS[-1]
 DECK = """
 [run]
 name = "classes"
@@ -173,11 +174,58 @@ class Classes(harness.Case):
         self.assertIn('"f1"', result.stdout)
 
     def test_mixed_targets(self):
-        for kind in ("mixup", "cutmix"):
-            words = ("batch.micro=4", "run.folder=" + kind, "data.augment.%s=0.3" % kind)
-            self.train(*(w for word in words for w in ("--set", word)))
-            losses = [row["loss"] for row in self.rows(kind)]
-            self.assertLess(sum(losses[-4:]), 0.95 * sum(losses[:4]), kind)
+        """Where all outputs are 0, half the gradient of two classes of which each sample has one is
+        that of cross-entropy."""
+        with h5py.File(self.path("train.h5"), "a") as file:
+            has = file["some"][:, 0]
+            file["one"] = has.astype(int)
+            file["pair"] = np.stack([~has, has], 1)
+        for name, kind, target in (("one", "class", "one"), ("pair", "classes", "pair")):
+            deck = DECK.replace('kind = "classes"', 'kind = "%s"' % kind)
+            deck = deck.replace('target = ["some", "last"]', 'target = "%s"' % target)
+            self.write_deck(deck, name + ".toml")
+            self.start_at_zero(name)
+        for mixing in (None, "mixup", "cutmix"):
+            steps = {name: self.step_from_zero(name, mixing) for name in ("one", "pair")}
+            for tensor in ("weight", "bias"):
+                wanted = steps["one"][tensor] / 2
+                self.assertGreater(abs(wanted).max(), 1e-3)
+                np.testing.assert_allclose(steps["pair"][tensor], wanted, rtol=1e-4, atol=1e-6)
+            if mixing is None:
+                plain = steps
+            else:
+                change = abs(steps["pair"]["weight"] - plain["pair"]["weight"]).max()
+                self.assertGreater(change, 1e-2 * abs(plain["pair"]["weight"]).max(), mixing)
+
+    def train_one_step(self, name, *words, more=()):
+        words = ("run.stop=1 step", "data.validation=", "batch.micro=4", *words)
+        sets = (w for word in words for w in ("--set", word))
+        unset = ("--unset", "checkpoint.best", "--unset", "evaluate.every")
+        self.train(*sets, *unset, *more, deck=name + ".toml")
+
+    def start_at_zero(self, name):
+        """Writes a checkpoint whose last layer is 0, and whose other weights are equal for all
+        names."""
+        self.train_one_step(name, "run.folder=start_" + name, "schedule.rate=1e-30")
+        path = self.path("start_%s/checkpoints/step_000000001.h5" % name)
+        with h5py.File(path) as source, h5py.File(self.path(name + ".h5"), "w") as file:
+            source.copy("model", file)
+            file.attrs.update(source.attrs)
+            for name in ("weight", "bias"):
+                tensor = file["model/%s.%s" % (HEAD, name)]
+                tensor[...] = 0
+                del tensor.attrs["digest"]
+
+    def step_from_zero(self, name, mixing):
+        """Returns the last layer after one step."""
+        folder = "%s_%s" % (name, mixing)
+        words = ["run.folder=" + folder] + ["data.augment.%s=0.3" % mixing] * (mixing is not None)
+        restart = ("--restart", self.path(name + ".h5"), "--weights-only")
+        self.train_one_step(name, *words, more=restart)
+        with h5py.File(self.path(folder, "checkpoints/step_000000001.h5")) as file:
+            return {
+                tensor: file["model/%s.%s" % (HEAD, tensor)][:] for tensor in ("weight", "bias")
+            }
 
     def test_a_class_that_never_occurs(self):
         x, y = self.sets["validation"]
@@ -212,7 +260,11 @@ class Classes(harness.Case):
                 file[name][5] = value
             self.assertIn(words, self.train(expect=2).text)
         for change, words in (
-            ("loss.kind=mse", "\"mse\" is a loss for target.kind = \"values\"; use \"binary-cross"),
+            (
+                "loss.kind=mse",
+                '"mse" is a loss for target.kind = "values" and target.kind = "field"',
+            ),
+            ("loss.kind=mse", 'use "binary-cross-entropy"'),
             ("checkpoint.best=top1", "use \"loss\", \"f1\", \"precision\" or \"recall\""),
             ("loss.label_smoothing=0.1", "loss.label_smoothing"),
             ("target.normalize={ mean = [0], std = [1] }", "target.normalize"),
