@@ -232,6 +232,14 @@ class Predict(harness.Case):
         )
         self.assertIn("language model", text)
         self.assertIn("missing", self.predict("missing.h5", "a.jpg", expect=2))
+        with h5py.File(self.path("new.h5"), "w") as file:
+            file["x"] = numpy.zeros((2, 12, 12), numpy.uint8)
+        words = (self.path("new.h5"), "--out", self.path("answers.h5"))
+        for run, message in (
+            (self.path("run/checkpoints/step_000000001.h5"), "trireme generate continues a text"),
+            (GRAY, "its deck has no [data.hdf5]); name JPEG or PNG files without --out"),
+        ):
+            self.assertIn(message, self.predict(run, *words, expect=2))
 
     def copy_of(self, run, path, state=(), deck=None):
         """Writes the tensors and the deck of a checkpoint with other attributes of /state."""

@@ -30,7 +30,8 @@ struct DatasetInfo {
   std::int64_t height = 0, width = 0, channels = 0;
   DType pixel_type = DType::uint8;   ///< images; see SampleInfo::dtype
   std::vector<std::string> classes;  ///< images; may be empty
-  /// Images: size of `classes`, or 1 + the largest label of all shards; 0: the targets are values.
+  /// Images: size of `classes`, or 1 + the largest label of all shards; pixels: the classes of one;
+  /// 0: the targets are numbers.
   std::int64_t class_count = 0;
   /// Targets that are vectors: their numbers; fields: numbers of a pixel; 0: there are classes.
   std::int64_t target_size = 0;
@@ -116,9 +117,10 @@ class Dataset {
   const SampleInfo& sample() const { return sample_; }
   /// Returns the mean bytes of a stored sample.
   std::int64_t stored_bytes() const { return stored_bytes_; }
-  /// Copies sample `index` (0 .. samples - 1). An image has one label, or values. The labels of
-  /// `context` tokens are their successors. Either pointer may be null. `epoch` decides random
-  /// crops and colors. Adds to `state.times`. Encoded images in their stored form cannot be read.
+  /// Copies sample `index` (0 .. samples - 1). The labels have the form of sample(): of an image a
+  /// class, a vector or a map; of `context` tokens their successors. Either pointer may be null.
+  /// `epoch` decides random crops and colors. Adds to `state.times`. Encoded images in their stored
+  /// form cannot be read.
   ///
   /// Throws InputError with shard and position if the file ends too early, an image cannot be
   /// decoded or a token is not below the vocabulary, Failure if the disk fails.

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "answer_options.hpp"
 #include "app/commands.hpp"
 #include "app/deck_source.hpp"
 #include "app/files/weights_option.hpp"
@@ -108,28 +109,12 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
   const auto is_given = [&](const char* option) {
     return std::find(given.begin(), given.end(), option) != given.end();
   };
-  const bool tokens = answer.kind == AnswerKind::tokens;
-  for (const char* option : {"--confusion", "--worst", "--top", "--logits", "--flip"})
-    validate(!answer.is_scored || !is_given(option),
-             "{}: needs one class for each sample, but target.kind is \"{}\"; leave the option out",
-             option, answer.word);
-  validate(!tokens || !is_given("--confusion"),
-           "--confusion {}: a language model has no classes to confuse; leave the option out",
-           options.confusion);
-  validate(!tokens || !is_given("--worst"),
-           "--worst {}: a language model has no images to draw; leave the option out",
-           options.worst);
+  validate_answer_options(answer, given);
   validate(is_given("--worst") || !is_given("--worst-count"),
            "--worst-count is about the picture of --worst; add --worst FILE.svg");
   for (const char* option : {"--top", "--logits", "--overwrite"})
     validate(is_given("--predictions") || !is_given(option),
              "{} is about the file of --predictions; add --predictions FILE.h5", option);
-  for (const char* option : {"--top", "--logits"})
-    validate(!tokens || !is_given(option),
-             "{}: of a language model only the loss of each token is kept; leave the option out",
-             option);
-  validate(!tokens || !options.flips,
-           "--flip: a language model has no images to mirror; leave the option out");
   validate_distinct_outputs({{"--confusion", options.confusion},
                              {"--predictions", options.predictions},
                              {"--worst", options.worst}});
@@ -164,8 +149,7 @@ void write_predictions_file(const comm::Communicator& world, const EvaluateOptio
   const PredictionsInfo info{.samples = found.samples,
                              .context = train::context_length(deck),
                              .answer = &deck::answer_of(deck),
-                             .parts = found.metrics.scores ? std::ssize(found.metrics.scores->each)
-                                                           : std::ssize(found.classes),
+                             .outputs = found.outputs,
                              .classes = found.classes,
                              .checkpoint = options.checkpoint,
                              .split = options.split,
@@ -283,7 +267,7 @@ void add_evaluate(CommandLine& line) {
       .default_shown();
   add_weights_option(command, options->weights, "the average where the checkpoint has one");
   command.flag("--flip", options->flips,
-               "Images: average the logits of each image and its mirror image");
+               "One class: average the logits of each image and its mirror image");
   command
       .option("--confusion", options->confusion,
               "Write how often each class was predicted as each other one: as CSV, or as an SVG "
@@ -300,7 +284,7 @@ void add_evaluate(CommandLine& line) {
   command
       .option("--predictions", options->predictions,
               "Write the results of each sample into an HDF5 file: label, predicted class, loss, "
-              "most probable classes; of a language model the loss of each token")
+              "most probable classes; values and maps; of a language model the loss of each token")
       .type_name("FILE.h5");
   command
       .option("--top", options->kept.top,

@@ -2,6 +2,9 @@
 //
 // `trireme predict`: the most probable classes of images, or what a model answers for the samples
 // of HDF5 files, on one process.
+//
+// With --out the inputs are HDF5 files, folders or patterns: the file for the answers must not be
+// one of them, now or the next time.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -12,12 +15,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "answer_options.hpp"
 #include "app/commands.hpp"
 #include "app/files/weights_option.hpp"
 #include "predictions_file.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/arrays/array_files.hpp"
+#include "trireme/data/arrays/array_form.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/inference/predict.hpp"
 #include "trireme/train/inference/predict_arrays.hpp"
@@ -46,6 +52,17 @@ nlohmann::ordered_json to_json(const std::string& image,
   return {{"image", image}, {"classes", list}};
 }
 
+/// Throws InputError if the file of --out is read with an input, or would be the next time.
+void validate_no_input(const std::string& out, const std::string& place) {
+  std::error_code ignored;
+  for (const std::string& path : data::array_paths(place))
+    validate(!std::filesystem::equivalent(path, out, ignored),
+             "--out {}: is the input {}; name another file", out, path);
+  validate(!data::takes_array_file(place, out),
+           "--out {}: would be read with the input {} the next time; name a file in another folder",
+           out, place);
+}
+
 void validate_options(const PredictOptions& options, const std::vector<std::string>& given) {
   const auto is_given = [&](const char* option) {
     return std::find(given.begin(), given.end(), option) != given.end();
@@ -61,17 +78,15 @@ void validate_options(const PredictOptions& options, const std::vector<std::stri
              "{}: is no JPEG or PNG file; for the samples of HDF5 files name a file for what the "
              "model answers: --out FILE.h5",
              name);
-    std::error_code ignored;
-    validate(!writes || !std::filesystem::equivalent(name, options.out, ignored),
-             "--out {}: is the input {}; name another file", options.out, name);
+    if (writes) validate_no_input(options.out, name);
   }
   if (writes) validate_predictions_file("--out", options.out, options.overwrites);
 }
 
 /// Applies the model to samples of HDF5 files.
-void predict_files(const PredictOptions& options, Log& log) {
+void predict_files(const PredictOptions& options, const std::vector<std::string>& given, Log& log) {
   const train::PredictRequest& request = options.request;
-  const train::PredictionOptions kept{.top = request.top};
+  const train::PredictionOptions kept{.top = request.top, .targets = false};
   PredictionsInfo info;
   info.option = "--out";
   info.checkpoint = request.checkpoint;
@@ -79,13 +94,15 @@ void predict_files(const PredictOptions& options, Log& log) {
   data::TargetOptions target;
   train::PredictionRows rows;
   train::predict_arrays(
-      {request.checkpoint, request.images, request.flips, request.weights}, log,
+      {request.checkpoint, request.images, request.flips, request.weights,
+       [&](const Answer& answer) { validate_answer_options(answer, given); }},
+      log,
       [&](const train::ArrayPrediction& found) {
         info.files = found.files;
         for (const auto& file : found.files) info.samples += file.samples;
         target = found.target;
         info.answer = &target.answer();
-        info.parts = found.outputs;
+        info.outputs = found.outputs;
         info.classes = found.classes;
         info.deck = found.deck;
         info.checkpoint_digest = found.checkpoint_digest;
@@ -101,7 +118,7 @@ ExitCode predict_command(const PredictOptions& options, const std::vector<std::s
   const KokkosScope kokkos;
   Log log;
   if (!options.out.empty()) {
-    predict_files(options, log);
+    predict_files(options, given, log);
     return ExitCode::done;
   }
   nlohmann::ordered_json images = nlohmann::ordered_json::array();
@@ -126,7 +143,10 @@ void add_predict(CommandLine& line) {
       line.add("predict", "Classify JPEG and PNG files, or answer for the samples of HDF5 files");
   const auto options = std::make_shared<PredictOptions>();
   train::PredictRequest& request = options->request;
-  command.option("CHECKPOINT", request.checkpoint, "A checkpoint of a model of images").required();
+  command
+      .option("CHECKPOINT", request.checkpoint,
+              "A checkpoint of a model of images, or of samples of HDF5 files")
+      .required();
   command
       .option("INPUT", request.images,
               "JPEG and PNG files; with --out HDF5 and netCDF-4 files, folders or patterns, like "
@@ -136,16 +156,18 @@ void add_predict(CommandLine& line) {
       .option("--out", options->out,
               "HDF5 files: write what the model answers for each sample into an HDF5 file")
       .type_name("FILE.h5");
-  command.flag("--overwrite", options->overwrites, "Replace the file of --out");
-  command.option("--top", request.top, "The number of most probable classes")
+  command.flag("--overwrite", options->overwrites, "With --out: replace the file");
+  command.option("--top", request.top, "One class: the number of most probable classes")
       .range(1, std::int64_t{1} << 24)
       .default_shown();
-  command.flag("--resize", request.resizes,
-               "Scale images to cover the size of the model and cut out their center, for a model "
-               "whose deck has no data.augment.evaluate");
-  command.flag("--flip", request.flips, "Average the logits of each image and its mirror image");
+  command.flag(
+      "--resize", request.resizes,
+      "Images: scale them to cover the size of the model and cut out their center, for a model "
+      "whose deck has no data.augment.evaluate");
+  command.flag("--flip", request.flips,
+               "One class: average the logits of each sample and its mirror image");
   add_weights_option(command, request.weights, "the average where the checkpoint has one");
-  command.flag("--json", options->json, "As one JSON object");
+  command.flag("--json", options->json, "Images: as one JSON object");
   command.footer(
       "Examples:\n  trireme predict runs/photos/checkpoints/best.h5 cat.jpg holiday/*.jpg\n"
       "  trireme predict runs/fields/checkpoints/best.h5 new.h5 --out answers.h5");

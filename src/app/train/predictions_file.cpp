@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The file of `evaluate --predictions`: one HDF5 file that all ranks write together.
+// The file of `evaluate --predictions` and of `predict --out`: one HDF5 file that all ranks write
+// together.
 //
 // Order: rank 0 creates a temporary file with all datasets and attributes; every rank opens it and
 // writes its samples, in rounds of a bounded number of runs; rank 0 renames the file. A rank has
@@ -9,6 +10,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -30,8 +33,11 @@ using io::Hdf5Number;
 struct Column {
   const char* name;
   Hdf5Number type;
-  std::int64_t width;  ///< values of a row; 0: the dataset has one dimension
+  std::vector<std::int64_t> row;  ///< extents of a row; none: it is one number
   const void* values;
+  std::int64_t row_bytes() const {
+    return std::accumulate(row.begin(), row.end(), size_of(type), std::multiplies<>());
+  }
 };
 
 /// Where the samples of this rank come from: the number of the file, and the sample in it.
@@ -45,6 +51,7 @@ Origins origins_of(const std::vector<std::int64_t>& samples,
   std::vector<std::int64_t> ends;
   for (const auto& file : files) ends.push_back((ends.empty() ? 0 : ends.back()) + file.samples);
   Origins origins;
+  if (files.empty()) return origins;
   for (const std::int64_t sample : samples) {
     const auto file = std::upper_bound(ends.begin(), ends.end(), sample) - ends.begin();
     origins.file.push_back(static_cast<std::int32_t>(file));
@@ -55,31 +62,44 @@ Origins origins_of(const std::vector<std::int64_t>& samples,
 
 std::vector<Column> columns_of(const PredictionsInfo& info, const train::PredictionOptions& options,
                                const train::PredictionRows& rows, const Origins& origins) {
-  const bool has_targets = info.files.empty();
-  std::vector<Column> columns{{"index", Hdf5Number::int64, 0, rows.index.data()}};
-  const auto add = [&](const char* name, Hdf5Number type, std::int64_t width, const auto& values) {
-    columns.push_back({name, type, width, values.data()});
+  const Answer& answer = *info.answer;
+  const model::ModelOutputs& outputs = info.outputs;
+  std::vector<Column> columns;
+  const auto add = [&](const char* name, Hdf5Number type, std::vector<std::int64_t> row,
+                       const auto& values) {
+    columns.push_back({name, type, std::move(row), values.data()});
   };
-  if (!has_targets) {
-    add("file", Hdf5Number::int32, 0, origins.file);
-    add("row", Hdf5Number::int64, 0, origins.row);
+  add("index", Hdf5Number::int64, {}, rows.index);
+  if (!info.files.empty()) {
+    add("file", Hdf5Number::int32, {}, origins.file);
+    add("row", Hdf5Number::int64, {}, origins.row);
   }
-  if (info.context > 0) {
-    add("loss", Hdf5Number::float32, info.context, rows.loss);
+  if (answer.is_tokens()) {
+    add("loss", Hdf5Number::float32, {info.context}, rows.loss);
     return columns;
   }
-  if (info.answer->is_vector) {
-    add(info.answer->prediction, Hdf5Number::float64, info.parts, rows.prediction);
-    if (has_targets) add("target", Hdf5Number::float64, info.parts, rows.target);
+  std::vector<std::int64_t> row;
+  if (answer.is_map) row = {outputs.height, outputs.width};
+  if (answer.is_vector) {
+    // A field of one component has no dimension for it.
+    if (!answer.is_map || outputs.count > 1) row.push_back(outputs.count);
+    if (answer.is_map) {
+      add(answer.prediction, Hdf5Number::float32, row, rows.field);
+      if (options.targets) add("target", Hdf5Number::float32, row, rows.field_target);
+    } else {
+      add(answer.prediction, Hdf5Number::float64, row, rows.prediction);
+      if (options.targets) add("target", Hdf5Number::float64, row, rows.target);
+    }
     return columns;
   }
-  if (has_targets) add("label", Hdf5Number::int32, 0, rows.label);
-  add("predicted", Hdf5Number::int32, 0, rows.predicted);
-  if (has_targets) add("loss", Hdf5Number::float32, 0, rows.loss);
-  const std::int64_t top = std::min(options.top, info.parts);
-  add("top_class", Hdf5Number::int32, top, rows.top_class);
-  add("top_probability", Hdf5Number::float32, top, rows.top_probability);
-  if (options.logits) add("logits", Hdf5Number::float32, info.parts, rows.logits);
+  if (options.targets) add("label", Hdf5Number::int32, row, rows.label);
+  add(answer.prediction, Hdf5Number::int32, row, rows.predicted);
+  if (answer.is_map) return columns;
+  if (options.targets) add("loss", Hdf5Number::float32, {}, rows.loss);
+  const std::int64_t top = std::min(options.top, outputs.count);
+  add("top_class", Hdf5Number::int32, {top}, rows.top_class);
+  add("top_probability", Hdf5Number::float32, {top}, rows.top_probability);
+  if (options.logits) add("logits", Hdf5Number::float32, {outputs.count}, rows.logits);
   return columns;
 }
 
@@ -98,7 +118,7 @@ void lay_out(io::Hdf5File& file, const PredictionsInfo& info, const std::vector<
   if (!paths.empty()) file.write_strings("files", paths);
   for (const Column& column : columns) {
     std::vector<std::int64_t> shape{info.samples};
-    if (column.width > 0) shape.push_back(column.width);
+    shape.insert(shape.end(), column.row.begin(), column.row.end());
     file.create_dataset(column.name, column.type, shape);
   }
 }
@@ -112,7 +132,6 @@ void write_column(const comm::Communicator& world, const io::Hdf5File& file, con
       (std::ssize(runs) + runs_per_round - 1) / runs_per_round, comm::Reduction::max);
   std::optional<io::Hdf5Dataset> dataset;
   comm::together(world, [&] { dataset.emplace(file.dataset(column.name)); });
-  const std::int64_t row_bytes = std::max<std::int64_t>(1, column.width) * size_of(column.type);
   const auto* values = static_cast<const std::byte*>(column.values);
   const double no_values = 0;
   for (std::int64_t round = 0; round < rounds; ++round) {
@@ -121,15 +140,16 @@ void write_column(const comm::Communicator& world, const io::Hdf5File& file, con
     for (std::int64_t i = round * runs_per_round;
          i < std::min<std::int64_t>(std::ssize(runs), (round + 1) * runs_per_round); ++i) {
       const auto [first, count] = runs[static_cast<std::size_t>(i)];
-      boxes.push_back({{first}, {count}});
-      if (column.width > 0) boxes.back() = {{first, 0}, {count, column.width}};
+      io::Hdf5Box& box = boxes.emplace_back(io::Hdf5Box{{first}, {count}});
+      box.start.insert(box.start.end(), column.row.size(), 0);
+      box.count.insert(box.count.end(), column.row.begin(), column.row.end());
       rows += count;
     }
     comm::together(world, [&] {
       dataset->write(boxes, column.type,
                      boxes.empty() ? &no_values : static_cast<const void*>(values));
     });
-    values += rows * row_bytes;
+    values += rows * column.row_bytes();
   }
 }
 

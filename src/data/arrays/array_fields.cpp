@@ -89,12 +89,14 @@ void visit_arrays(Visitor& v, const AppliesTo& images, const AppliesTo& maps, Ar
            images},
           dataset_paths(arrays.input));
   const AppliesTo with_input{arrays.is_used(), "a table with input", "data.hdf5.input"};
-  v.field(
-      {"target", "Names the dataset of the classes, or the datasets of the values (target.kind).",
-       with_input,
-       "name the dataset of the targets, as in target = \"/y\" (trireme inspect FILE lists "
-       "them)"},
-      dataset_paths(arrays.target));
+  v.field({"target",
+           "Names the dataset of the classes, or the datasets of numbers, which are joined to a "
+           "vector or "
+           "stacked as components (target.kind).",
+           with_input,
+           "name the dataset of the targets, as in target = \"/y\" (trireme inspect FILE lists "
+           "them)"},
+          dataset_paths(arrays.target));
   v.field({"layout",
            "Gives the dimensions of one sample of an input, in their order: letters of h, w and c.",
            with_input,

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "array_files.hpp"
+//
+// Finds the HDF5 and netCDF-4 files of other programs that a place names: a folder, a file or a
+// pattern. A folder that cannot be listed or entered is an error, so that no samples are missing.
+#include "trireme/data/arrays/array_files.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +11,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include <fnmatch.h>
 #include <glob.h>
 #include <unistd.h>
 
@@ -66,6 +70,11 @@ std::vector<std::string> files_of_pattern(const std::string& pattern) {
   return paths;
 }
 
+/// Returns the folder of a file, "." if its path names none.
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
 }  // namespace
 
 bool is_array_file_name(const fs::path& path) {
@@ -90,6 +99,19 @@ std::vector<std::string> array_paths(const std::string& place) {
   }
   std::sort(paths.begin(), paths.end());
   return paths;
+}
+
+bool takes_array_file(const std::string& place, const fs::path& path) {
+  std::error_code ignored;
+  const auto is_in = [&](const fs::path& folder) {
+    return fs::equivalent(folder_of(path), folder, ignored);
+  };
+  if (fs::is_directory(place, ignored)) return is_array_file_name(path) && is_in(place);
+  if (fs::exists(place, ignored)) return fs::equivalent(place, path, ignored);
+  const fs::path pattern(place);
+  const std::vector<std::string> folders = matches_of(folder_of(pattern).string());
+  return fnmatch(pattern.filename().c_str(), path.filename().c_str(), FNM_PERIOD) == 0 &&
+         std::any_of(folders.begin(), folders.end(), is_in);
 }
 
 }  // namespace trireme::data

@@ -8,7 +8,7 @@
 namespace trireme::data {
 
 /// Returns a file of another program as a shard of images: its extents, the place of its samples,
-/// and their classes or the place of their values. Throws InputError with file and dataset.
+/// and their classes or the place of their targets. Throws InputError with file and dataset.
 ///
 /// The images have the type of the inputs if all are uint8, uint16 or float16 as they are stored,
 /// else float32.

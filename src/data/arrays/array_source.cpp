@@ -7,7 +7,8 @@
 // are read into memory of the thread and copied element by element; packed ones are float64 there,
 // become stored * scale + offset, and are rounded once, to float32. Targets that are vectors are
 // read likewise, and normalized. All these values must be finite; every read checks it. Targets
-// that are maps are put together like inputs; what is missing there does not count.
+// that are maps are put together like inputs, and normalized or checked to be classes; missing ones
+// become NaN or -1 and do not count.
 #include "array_source.hpp"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ struct ArrayInput {
   bool is_in_place = false;  ///< a row is the whole sample, as it is
 };
 
-/// One dataset of the values.
+/// One dataset of targets that are vectors.
 struct ArrayTarget {
   StoredRows rows;  ///< as float64
   std::string location;
@@ -331,7 +332,7 @@ class ArraySource : public SampleSource {
 
   std::string path_;
   std::int64_t size_;
-  std::vector<std::int32_t> labels_;                   ///< empty if there are values
+  std::vector<std::int32_t> labels_;  ///< empty if targets are vectors or maps, or not read
   std::vector<std::unique_ptr<ArrayTarget>> targets_;  ///< of vectors
   TargetOptions target_;                               ///< of maps
   ArrayForm::Transform transform_;

@@ -9,7 +9,7 @@
 namespace trireme::data {
 
 /// Returns the samples of a file that index_array_file() has indexed, as images [h, w, c] with a
-/// class or values. `type`: that of the images.
+/// class, a vector or a map. `type`: that of the images.
 std::unique_ptr<SampleSource> open_arrays(ShardIndex file, const SampleForm& form, DType type,
                                           const ShardResources& resources);
 

@@ -11,7 +11,6 @@
 #include <optional>
 #include <utility>
 
-#include "data/arrays/array_files.hpp"
 #include "data/arrays/array_index.hpp"
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
@@ -19,6 +18,7 @@
 #include "stored_list.hpp"
 #include "trireme/base/bytes.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/data/arrays/array_files.hpp"
 #include "trireme/data/tokens/tokenizer.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/io/hdf5/hdf5_values.hpp"
@@ -64,14 +64,19 @@ std::vector<ArrayVariable> get_variables(ByteReader& bytes) {
   return variables;
 }
 
-/// Collects the shards of a folder, or the files of another program, and compares them.
+/// Collects the shards of folders, or the files of another program, and compares them.
 class Folder {
  public:
-  Folder(const std::string& place, const SampleForm& form, bool with_checksums)
-      : form_(form),
-        with_checksums_(with_checksums),
-        paths_(has_arrays() ? array_paths(place) : shard_paths(place)) {
-    index_.folder = place;
+  Folder(const std::vector<std::string>& places, const SampleForm& form, bool with_checksums)
+      : form_(form), with_checksums_(with_checksums) {
+    TRIREME_EXPECT(!places.empty());
+    for (const std::string& place : places) {
+      const std::vector<std::string> paths = has_arrays() ? array_paths(place) : shard_paths(place);
+      paths_.insert(paths_.end(), paths.begin(), paths.end());
+    }
+    index_.folder = places.size() == 1
+                        ? places.front()
+                        : fmt::format("{} and {} more", places.front(), places.size() - 1);
     folder_.shards.resize(paths_.size());
   }
 
@@ -155,8 +160,13 @@ std::int64_t ShardIndex::bytes() const {
   return sum;
 }
 
+DatasetIndex index_dataset(const std::vector<std::string>& places, const SampleForm& form,
+                           bool with_checksums) {
+  return Folder(places, form, with_checksums).index();
+}
+
 DatasetIndex index_dataset(const std::string& place, const SampleForm& form, bool with_checksums) {
-  return Folder(place, form, with_checksums).index();
+  return index_dataset(std::vector{place}, form, with_checksums);
 }
 
 std::string to_bytes(const DatasetIndex& index) {

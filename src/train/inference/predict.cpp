@@ -45,11 +45,12 @@ deck::Deck image_deck(const checkpoint::Contents& contents, const std::string& p
            "{}: holds a language model, which classifies no images; trireme generate continues a "
            "text with it",
            path);
+  const Answer& answer = deck.target.answer();
   validate(
-      !deck.target.answer().is_vector,
-      "{}: its model answers {} (target.kind = \"{}\") and not one class; name HDF5 files as those "
-      "it was trained on, and --out FILE.h5",
-      path, deck.target.answer().parts, deck.target.answer().word);
+      answer.is_one_class(),
+      "{}: its model answers {}{} (target.kind = \"{}\") and not one class; name HDF5 files as "
+      "those it was trained on, and --out FILE.h5",
+      path, answer.parts, answer.is_map ? " of pixels" : "", answer.word);
   return deck;
 }
 

@@ -20,6 +20,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
 #include "trireme/data/shards/dataset_index.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/run_state.hpp"
@@ -31,48 +32,84 @@ namespace {
 // Samples that are computed at once; more would need more memory and compute little faster.
 constexpr std::int64_t max_rows = 16;
 
-/// The samples of one place.
-struct Place {
-  std::string name;
-  data::Dataset set;
-};
-
-std::vector<Place> open_places(const ArrayPredictRequest& request, const data::SampleForm& form,
-                               std::vector<ArrayPrediction::File>& files) {
-  std::vector<Place> places;
-  for (const std::string& name : request.places) {
-    data::DatasetIndex index = data::index_dataset(name, form);
-    std::vector<std::string> paths;
-    for (const data::ShardIndex& file : index.shards) paths.push_back(file.path);
-    places.push_back({name, data::Dataset(std::move(index), form)});
-    const std::vector<std::int64_t>& samples = places.back().set.info().shard_samples;
-    TRIREME_EXPECT(samples.size() == paths.size());
-    for (std::size_t i = 0; i < paths.size(); ++i) files.push_back({paths[i], samples[i]});
-  }
-  return places;
+/// Returns the deck of a checkpoint. Throws InputError if its model was not trained on HDF5 files
+/// of other programs.
+deck::Deck array_deck(const checkpoint::Contents& contents, const std::string& path, Log& log) {
+  deck::Deck deck = single_rank_deck(contents, path, log);
+  validate(!takes_tokens(deck.model),
+           "{}: holds a language model, which takes no samples of HDF5 files; trireme generate "
+           "continues a text with it",
+           path);
+  validate(deck.data.hdf5.is_used(),
+           "{}: its model was not trained on HDF5 files of other programs (its deck has no "
+           "[data.hdf5]); name JPEG or PNG files without --out",
+           path);
+  return deck;
 }
 
-/// Compares the samples of a place with those that the model was trained on.
-void validate_inputs(const data::DatasetInfo& info, const std::string& place,
-                     const TrainedImages& trained, const std::string& checkpoint) {
+/// Compares the samples of the files with those that the model was trained on. `file`: the first.
+void validate_inputs(const data::DatasetInfo& info, const std::string& file,
+                     const TrainedImages& trained, const std::string& checkpoint, Log& log) {
   const Shape& extents = trained.extents;
   validate(info.height == extents[0] && info.width == extents[1] && info.channels == extents[2],
            "{}: has samples of {} x {} x {} (height, width, channels), but the model of {} takes "
            "{} x {} x {}",
-           place, info.height, info.width, info.channels, checkpoint, extents[0], extents[1],
+           file, info.height, info.width, info.channels, checkpoint, extents[0], extents[1],
            extents[2]);
-  validate(8 * size_of(info.pixel_type) == trained.pixel_bits,
-           "{}: has inputs of {}, but the model of {} was trained on inputs of {} bits, which are "
-           "scaled otherwise; store them with the type of the training set",
-           place, to_string(info.pixel_type), checkpoint, trained.pixel_bits);
+  const bool fits = trained.pixel_type ? info.pixel_type == *trained.pixel_type
+                                       : 8 * size_of(info.pixel_type) == trained.pixel_bits;
+  validate(
+      fits,
+      "{}: has inputs of {}, but the model of {} was trained on inputs of {}, which are scaled "
+      "otherwise; store them with the type of the training set",
+      file, to_string(info.pixel_type), checkpoint,
+      trained.pixel_type ? to_string(*trained.pixel_type)
+                         : fmt::format("{} bits", trained.pixel_bits));
+  if (!trained.pixel_type && trained.pixel_bits == 16)
+    log.warn("{}: does not say whether its 16 bits are uint16 or float16; the files have {}",
+             checkpoint, to_string(info.pixel_type));
+}
+
+/// Returns the outputs of the model in a checkpoint for inputs of its extents. Throws InputError if
+/// they are not of the form of its answer.
+model::ModelOutputs outputs_of(const deck::Deck& deck, const checkpoint::Contents& contents,
+                               const Shape& extents, const std::string& path) {
+  const model::Family& family = family_of(deck.model);
+  const std::int64_t count = family.classes_in(deck.model, shapes_in(contents, path));
+  const Answer& answer = deck.target.answer();
+  data::check_target_size(deck.target, answer.is_vector ? count : 1);
+  if (!answer.is_map) return {count};
+  const Shape map = family.map_of(deck.model, {1, extents[0], extents[1], extents[2]});
+  validate(map.rank() == 2,
+           "{}: target.kind of its deck is \"{}\", but its model gives one answer for a sample",
+           path, answer.word);
+  return {count, map[0], map[1]};
 }
 
 /// Returns what the replica needs to know of the data.
-data::DatasetInfo described(const data::DatasetInfo& first, const Answer& answer,
-                            std::int64_t outputs) {
-  data::DatasetInfo info = first;
-  (answer.is_vector ? info.target_size : info.class_count) = outputs;
+data::DatasetInfo described(const data::DatasetInfo& files, const Answer& answer,
+                            const model::ModelOutputs& outputs) {
+  data::DatasetInfo info = files;
+  (answer.is_vector ? info.target_size : info.class_count) = outputs.count;
+  info.target_height = outputs.height;
+  info.target_width = outputs.width;
   return info;
+}
+
+/// Throws InputError with the file if an output is NaN or infinite.
+void validate_finite(const EvaluatedRows& rows, const std::vector<ArrayPrediction::File>& files,
+                     const std::string& checkpoint) {
+  const auto broken = std::ranges::find_if(rows.logits, [](float x) { return !std::isfinite(x); });
+  if (broken == rows.logits.end()) return;
+  const auto outputs_of_sample = std::ssize(rows.logits) / std::ssize(rows.samples);
+  std::int64_t row =
+      rows.samples[static_cast<std::size_t>((broken - rows.logits.begin()) / outputs_of_sample)];
+  auto file = files.begin();
+  for (; row >= file->samples; ++file) row -= file->samples;
+  throw InputError(
+      fmt::format("{}: of sample {} the model of {} computes values that are not finite; its "
+                  "weights are of no use, or the inputs are far from those it was trained on",
+                  file->path, row, checkpoint));
 }
 
 /// Labels that are unknown, of a whole micro-batch.
@@ -102,41 +139,29 @@ void predict_arrays(const ArrayPredictRequest& request, Log& log,
   // 1. Verify the checkpoint, and describe the files.
   const std::string& path = request.checkpoint;
   const checkpoint::Contents contents = read_verified_contents(comm::Communicator(), path);
-  deck::Deck deck = single_rank_deck(contents, path, log);
-  validate(deck.data.hdf5.is_used(),
-           "{}: its model was not trained on HDF5 files of other programs (its deck has no "
-           "[data.hdf5]); name JPEG or PNG files without --out",
-           path);
+  deck::Deck deck = array_deck(contents, path, log);
   const Answer& answer = deck.target.answer();
-  validate(!request.flips || !answer.is_vector,
-           "--flip: needs one class for each sample, but target.kind is \"{}\"; leave the option "
-           "out",
-           answer.word);
+  if (request.check) request.check(answer);
   const std::optional<TrainedImages> trained = trained_images_of(contents.info, path);
   validate(trained.has_value(),
            "{}: names no size of its inputs; make it by trireme train of this version", path);
+  ArrayPrediction prediction{.files = {},
+                             .target = deck.target,
+                             .outputs = outputs_of(deck, contents, trained->extents, path),
+                             .classes = {},
+                             .deck = contents.info.deck,
+                             .checkpoint_digest = checkpoint::combined_digest(contents.tensors)};
   data::SampleForm form = evaluation_form(deck);
   form.arrays.target.clear();
-  ArrayPrediction prediction{
-      .files = {},
-      .target = deck.target,
-      .outputs = family_of(deck.model).classes_in(deck.model, shapes_in(contents, path)),
-      .classes = {},
-      .deck = contents.info.deck,
-      .checkpoint_digest = checkpoint::combined_digest(contents.tensors)};
-  const std::vector<Place> places = open_places(request, form, prediction.files);
-  std::int64_t samples = 0;
-  for (const Place& place : places) {
-    validate_inputs(place.set.info(), place.name, *trained, path);
-    samples += place.set.info().samples;
-  }
-  if (trained->pixel_bits == 16)
-    log.warn("{}: does not say whether its 16 bits are uint16 or float16; the files have {}", path,
-             to_string(places.front().set.info().pixel_type));
-  const data::DatasetInfo info = described(places.front().set.info(), answer, prediction.outputs);
-  data::check_target_size(deck.target, answer.is_vector ? prediction.outputs : 1);
+  data::DatasetIndex index = data::index_dataset(request.places, form);
+  for (const data::ShardIndex& file : index.shards) prediction.files.push_back({file.path, 0});
+  const data::Dataset set(std::move(index), form);
+  for (std::size_t i = 0; i < prediction.files.size(); ++i)
+    prediction.files[i].samples = set.info().shard_samples[i];
+  validate_inputs(set.info(), prediction.files.front().path, *trained, path, log);
+  const data::DatasetInfo info = described(set.info(), answer, prediction.outputs);
   // 2. Build the replica and load the weights.
-  deck.batch.micro = std::min(samples, max_rows);
+  deck.batch.micro = std::min(info.samples, max_rows);
   const Device device = choose_device(deck, 0);
   validate_precision(deck, describe_device(device));
   ReplicaOptions options = single_rank_options(deck, info);
@@ -150,36 +175,26 @@ void predict_arrays(const ArrayPredictRequest& request, Log& log,
     prediction.classes = class_names(std::span(&meaning, 1), options.classes);
   }
   begin(prediction);
-  // 3. Compute the outputs, place by place.
+  // 3. Compute the outputs.
+  data::LoaderOptions reading = evaluation_loader_options(
+      deck, set, rank.mesh, device,
+      deck.data.workers > 0 ? deck.data.workers : choose_reader_threads(available_cores(), 1, 1));
+  reading.labels = false;
+  data::Loader loader(set, reading);
   UnknownLabels labels(options);
-  std::int64_t first = 0;
-  for (const Place& place : places) {
-    data::LoaderOptions reading = evaluation_loader_options(
-        deck, place.set, rank.mesh, device,
-        deck.data.workers > 0 ? deck.data.workers : choose_reader_threads(available_cores(), 1, 1));
-    reading.labels = false;
-    data::Loader loader(place.set, reading);
-    EvaluationPass pass = start_pass(loader);
-    data::MicroBatch batch;
-    pass.next = [&, next = pass.next](std::exception_ptr& error) -> const data::MicroBatch& {
-      batch = next(error);
-      batch.labels = labels.tensor();
-      return batch;
-    };
-    pass.sink = [&](const EvaluatedRows& rows) {
-      validate(std::ranges::all_of(rows.logits, [](float x) { return std::isfinite(x); }),
-               "{}: the model of {} computes values that are not finite; its weights are of no use",
-               place.name, path);
-      std::vector<std::int64_t> numbers(rows.samples.begin(), rows.samples.end());
-      for (std::int64_t& number : numbers) number += first;
-      EvaluatedRows counted = rows;
-      counted.samples = numbers;
-      sink(counted);
-    };
-    if (request.flips) pass.views = ImageViews::with_mirror_image;
-    evaluate(rank.replica, pass);
-    first += place.set.info().samples;
-  }
+  EvaluationPass pass = start_pass(loader);
+  data::MicroBatch batch;
+  pass.next = [&, next = pass.next](std::exception_ptr& error) -> const data::MicroBatch& {
+    batch = next(error);
+    batch.labels = labels.tensor();
+    return batch;
+  };
+  pass.sink = [&](const EvaluatedRows& rows) {
+    validate_finite(rows, prediction.files, path);
+    sink(rows);
+  };
+  if (request.flips) pass.views = ImageViews::with_mirror_image;
+  evaluate(rank.replica, pass);
 }
 
 }  // namespace trireme::train

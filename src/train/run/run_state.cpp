@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/optim/groups.hpp"
 
 namespace trireme::train {
@@ -145,6 +146,7 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
     info.state["image_width"] = options.image[1];
     info.state["image_channels"] = options.image[2];
     info.state["pixel_bits"] = 8 * size_of(options.pixel_type);
+    info.state["pixel_type"] = to_string(options.pixel_type);
   }
   info.state["seed"] = seed;
   info.state["dataset"] = dataset;
@@ -205,8 +207,18 @@ std::optional<TrainedImages> trained_images_of(const checkpoint::Info& info,
              value, most);
     return value;
   };
-  return TrainedImages{{extent("image_height"), extent("image_width"), extent("image_channels")},
-                       extent("pixel_bits")};
+  TrainedImages images{{extent("image_height"), extent("image_width"), extent("image_channels")},
+                       extent("pixel_bits"),
+                       {}};
+  if (!is_missing("pixel_type")) {
+    const std::string word = state_text(info, "pixel_type");
+    for (const DType type : {DType::uint8, DType::uint16, DType::float16, DType::float32})
+      if (word == to_string(type)) images.pixel_type = type;
+    validate(images.pixel_type && 8 * size_of(*images.pixel_type) == images.pixel_bits,
+             "{}: its state pixel_type is \"{}\" beside pixel_bits {}, which no run can write",
+             path, printable(word), images.pixel_bits);
+  }
+  return images;
 }
 
 void restore_pending(parallel::GradientReducer& reducer, const checkpoint::Info& info) {

@@ -8,12 +8,16 @@
 namespace trireme::train {
 namespace {
 
-void append_image(PredictionRows& to, std::int32_t label, std::span<const float> logits,
+/// Appends one class of a sample.
+void append_class(PredictionRows& to, std::int32_t label, std::span<const float> logits,
                   const PredictionOptions& options) {
-  to.predicted.push_back(predicted_class(logits));
-  if (label >= 0) {
+  if (options.targets) {
+    const SampleResult result = result_of(0, label, logits);
     to.label.push_back(label);
-    to.loss.push_back(static_cast<float>(result_of(0, label, logits).loss));
+    to.predicted.push_back(result.predicted);
+    to.loss.push_back(static_cast<float>(result.loss));
+  } else {
+    to.predicted.push_back(predicted_class(logits));
   }
   const std::vector<double> probabilities = probabilities_of(logits);
   for (const std::int32_t c : top_classes(logits, static_cast<std::size_t>(options.top))) {
@@ -23,6 +27,29 @@ void append_image(PredictionRows& to, std::int32_t label, std::span<const float>
   if (options.logits) to.logits.insert(to.logits.end(), logits.begin(), logits.end());
 }
 
+void append_pixels(PredictionRows& to, const EvaluatedRows& rows,
+                   const PredictionOptions& options) {
+  const auto classes = static_cast<std::size_t>(rows.classes);
+  for (std::size_t i = 0; i < rows.labels.size(); ++i)
+    to.predicted.push_back(predicted_class(rows.logits.subspan(i * classes, classes)));
+  if (options.targets) to.label.insert(to.label.end(), rows.labels.begin(), rows.labels.end());
+}
+
+/// Appends vectors or fields, in units of the data.
+template <class Number>
+void append_numbers(const EvaluatedRows& rows, const PredictionOptions& options,
+                    const data::TargetOptions& target, std::vector<Number>& predictions,
+                    std::vector<Number>& targets) {
+  const auto parts = static_cast<std::size_t>(rows.classes);
+  for (std::size_t i = 0; i < rows.logits.size(); ++i) {
+    const double mean = target.mean_of(i % parts), std = target.std_of(i % parts),
+                 output = rows.logits[i] * std + mean;
+    predictions.push_back(static_cast<Number>(
+        target.kind == AnswerKind::classes ? 1 / (1 + std::exp(-output)) : output));
+    if (options.targets) targets.push_back(static_cast<Number>(rows.vectors[i] * std + mean));
+  }
+}
+
 }  // namespace
 
 void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options,
@@ -30,17 +57,17 @@ void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptio
   to.index.insert(to.index.end(), rows.samples.begin(), rows.samples.end());
   to.loss.insert(to.loss.end(), rows.losses.begin(), rows.losses.end());
   if (rows.logits.empty()) return;
-  const auto classes = static_cast<std::size_t>(rows.classes);
-  for (std::size_t i = 0; i < rows.vectors.size(); ++i) {
-    const double mean = target.mean_of(i % classes), std = target.std_of(i % classes),
-                 output = rows.logits[i] * std + mean;
-    to.prediction.push_back(target.kind == AnswerKind::classes ? 1 / (1 + std::exp(-output))
-                                                               : output);
-    to.target.push_back(rows.vectors[i] * std + mean);
-  }
-  if (!rows.vectors.empty()) return;
-  for (std::size_t i = 0; i < rows.samples.size(); ++i)
-    append_image(to, rows.labels[i], rows.logits.subspan(i * classes, classes), options);
+  const Answer& answer = target.answer();
+  if (answer.is_map && answer.is_vector)
+    append_numbers(rows, options, target, to.field, to.field_target);
+  else if (answer.is_map)
+    append_pixels(to, rows, options);
+  else if (answer.is_vector)
+    append_numbers(rows, options, target, to.prediction, to.target);
+  else
+    for (std::size_t i = 0, classes = static_cast<std::size_t>(rows.classes);
+         i < rows.samples.size(); ++i)
+      append_class(to, rows.labels[i], rows.logits.subspan(i * classes, classes), options);
 }
 
 std::vector<std::pair<std::int64_t, std::int64_t>> runs_of(std::span<const std::int64_t> numbers) {

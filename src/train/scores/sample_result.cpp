@@ -48,9 +48,12 @@ std::vector<std::int32_t> top_classes(std::span<const float> logits, std::size_t
 }
 
 std::int32_t predicted_class(std::span<const float> logits) {
-  const bool has_nan =
-      std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
-  return has_nan ? -1 : top_classes(logits, 1)[0];
+  std::size_t greatest = 0;
+  for (std::size_t c = 0; c < logits.size(); ++c) {
+    if (std::isnan(logits[c])) return -1;
+    if (logits[c] > logits[greatest]) greatest = c;
+  }
+  return static_cast<std::int32_t>(greatest);
 }
 
 std::vector<double> probabilities_of(std::span<const float> logits) {

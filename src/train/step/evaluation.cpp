@@ -249,7 +249,8 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
   return {evaluate(*replica, pass),
           options.answer().is_one_class() ? class_names(sides, options.classes)
                                           : std::vector<std::string>(),
-          sets.split.info().samples, checkpoint::combined_digest(contents.tensors)};
+          sets.split.info().samples, checkpoint::combined_digest(contents.tensors),
+          options.outputs()};
 }
 
 }  // namespace trireme::train

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Predictions that are kept of micro-batches, for each form of answers.
 #include "trireme/train/scores/prediction_rows.hpp"
 
 #include <cmath>
@@ -46,6 +48,60 @@ TEST(PredictionRows, TokensHaveTheirLossAlone) {
   EXPECT_THAT(to.index, ElementsAre(4));
   EXPECT_EQ(to.loss, losses);
   EXPECT_THAT(to.label, IsEmpty());
+}
+
+TEST(PredictionRows, UnknownTargetsAreNotKept) {
+  const std::vector<std::int64_t> samples{0, 1};
+  const std::vector<std::int32_t> labels{-1, -1};
+  const std::vector<float> logits{0, 1, 2, 1};
+  PredictionRows to;
+  append(to, {.samples = samples, .labels = labels, .classes = 2, .logits = logits, .losses = {}},
+         {.top = 1, .targets = false});
+  EXPECT_THAT(to.predicted, ElementsAre(1, 0));
+  EXPECT_THAT(to.label, IsEmpty());
+  EXPECT_THAT(to.loss, IsEmpty());
+  const data::TargetOptions values{.kind = AnswerKind::values, .mean = {10}, .std = {2}};
+  append(to,
+         {.samples = samples,
+          .labels = {},
+          .vectors = logits,
+          .classes = 2,
+          .logits = logits,
+          .losses = {}},
+         {.targets = false}, values);
+  EXPECT_THAT(to.prediction, ElementsAre(10, 12, 14, 12));
+  EXPECT_THAT(to.target, IsEmpty());
+}
+
+TEST(PredictionRows, PixelsHaveAClassEach) {
+  const std::vector<std::int64_t> samples{3};
+  const std::vector<std::int32_t> labels{1, -1, 0};
+  const float nan = std::nanf("");
+  const std::vector<float> logits{0, 1, 2, 1, nan, 0};
+  PredictionRows to;
+  append(to, {.samples = samples, .labels = labels, .classes = 2, .logits = logits, .losses = {}},
+         {}, {.kind = AnswerKind::pixels});
+  EXPECT_THAT(to.index, ElementsAre(3));
+  EXPECT_THAT(to.predicted, ElementsAre(1, 0, -1));
+  EXPECT_EQ(to.label, labels);
+  EXPECT_THAT(to.top_class, IsEmpty());
+}
+
+TEST(PredictionRows, FieldsAreInUnitsOfTheData) {
+  const std::vector<std::int64_t> samples{3};
+  const std::vector<float> outputs{0, 1, 2, 3}, targets{1, std::nanf(""), 0, 0};
+  PredictionRows to;
+  append(to,
+         {.samples = samples,
+          .labels = {},
+          .vectors = targets,
+          .classes = 2,
+          .logits = outputs,
+          .losses = {}},
+         {}, {.kind = AnswerKind::field, .mean = {10, 0}, .std = {2, 1}});
+  EXPECT_THAT(to.field, ElementsAre(10, 1, 14, 3));
+  EXPECT_THAT(to.field_target, ElementsAre(12, testing::IsNan(), 10, 0));
+  EXPECT_THAT(to.prediction, IsEmpty());
 }
 
 TEST(PredictionRows, RunsAreConsecutive) {

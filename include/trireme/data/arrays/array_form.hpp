@@ -21,13 +21,14 @@ struct ArrayForm {
     log1p  ///< log(1 + x)
   };
   std::vector<std::string> input;  ///< paths of datasets, stacked as channels; empty: no table
-  /// Path of the dataset of classes, or paths of vectors; empty: targets are not read, and labels
-  /// are -1.
+  /// Path of the dataset of classes (of samples or of pixels), or paths of datasets of numbers: one
+  /// behind the other in a vector, or stacked as components of a field. Empty: targets are not
+  /// read.
   std::vector<std::string> target;
   /// The dimensions of one sample of an input, each of the letters h, w and c at most once. Those
   /// that are missing have the extent 1.
   std::string layout;
-  /// The same of a target that is a map; one dataset has h and w, and c for its components.
+  /// The same of one dataset of a target that is a map: h and w, and c if it has components.
   std::string target_layout = "hw";
   Samples samples = Samples::rows;
   Transform transform = Transform::none;

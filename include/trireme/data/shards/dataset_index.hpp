@@ -19,7 +19,8 @@ struct ArrayVariable {
   bool is_packed() const { return scale != 1 || offset != 0 || !missing.empty(); }
 };
 
-/// The samples of one shard: the place of the images or tokens, and the labels.
+/// The samples of one shard: the place of the images or tokens, and the labels or the place of the
+/// targets.
 struct ShardIndex {
   std::string path;
   io::FileStamp stamp;                 ///< of the file when it was indexed
@@ -27,8 +28,9 @@ struct ShardIndex {
   std::vector<std::int32_t> labels;    ///< images: one for each sample
   std::vector<std::uint64_t> offsets;  ///< encoded images: of their files in `rows`, and the end
   ShardChecksums checksums;            ///< no values unless they were asked for
-  std::vector<ArrayVariable> inputs = {};   ///< in place of `rows`, in files of other programs
-  std::vector<ArrayVariable> targets = {};  ///< in place of `labels`, if targets are values
+  std::vector<ArrayVariable> inputs = {};  ///< in place of `rows`, in files of other programs
+  /// In place of `labels`, unless the target is one class of a sample.
+  std::vector<ArrayVariable> targets = {};
   /// Returns the bytes of the samples, unpacked.
   std::int64_t bytes() const;
 };
@@ -36,7 +38,7 @@ struct ShardIndex {
 /// Everything that a rank needs to read a folder of shards. One rank makes it; the others receive
 /// it and open a file only to read samples.
 struct DatasetIndex {
-  std::string folder;  ///< or file or pattern
+  std::string folder;  ///< or file, pattern, or the first of several places and how many follow
   DatasetInfo info;    ///< what follows from the shards together: no samples, no shard names
   std::vector<ShardIndex> shards;
 };
@@ -52,6 +54,9 @@ struct DatasetIndex {
 /// names the folder, file and dataset. `with_checksums`: reads /checksums too, which every shard
 /// must have then.
 DatasetIndex index_dataset(const std::string& place, const SampleForm& form = {},
+                           bool with_checksums = false);
+/// The same for several places, whose shards follow each other and must agree.
+DatasetIndex index_dataset(const std::vector<std::string>& places, const SampleForm& form = {},
                            bool with_checksums = false);
 
 /// Converts an index to bytes and back, to broadcast it.

@@ -67,11 +67,12 @@ struct EvaluateRequest {
 /// The metrics of a checkpoint, and the classes of its model.
 struct CheckpointEvaluation {
   Metrics metrics;
-  /// Names of the classes of images; their numbers if neither the data nor the checkpoint names
-  /// them. Empty for language models.
+  /// Names of the classes; their numbers if neither the data nor the checkpoint names them. Empty
+  /// unless the answer is one class.
   std::vector<std::string> classes;
   std::int64_t samples = 0;             ///< Of the split.
   std::uint64_t checkpoint_digest = 0;  ///< checkpoint::combined_digest().
+  model::ModelOutputs outputs;          ///< Of a sample.
 };
 
 /// Evaluates a checkpoint on a split, on any number of ranks. Collective. Throws InputError on all

@@ -11,27 +11,32 @@
 
 namespace trireme::train {
 
-/// The values that are kept of each image besides its label, its predicted class and its loss. Not
-/// used for language models.
+/// The values that are kept of each sample with one class besides its label, its predicted class
+/// and its loss.
 struct PredictionOptions {
   std::int64_t top = 5;  ///< the most probable classes; at most the number of classes
   bool logits = false;
+  /// Of any answer: the targets are known, and kept.
+  bool targets = true;
 };
 
 /// The samples that one rank has evaluated, in the order of their evaluation.
 struct PredictionRows {
-  std::vector<std::int64_t> index;             ///< of the sample in the dataset
-  std::vector<std::int32_t> label, predicted;  ///< images; no label if it is unknown (-1)
-  std::vector<float> loss;                     ///< images: of the sample; text: of each token
-  std::vector<std::int32_t> top_class;         ///< images: [samples, top]
-  std::vector<float> top_probability;          ///< images: [samples, top]
-  std::vector<float> logits;                   ///< [samples, classes], with options.logits
+  std::vector<std::int64_t> index;  ///< of the sample in the dataset
+  /// One class: [samples]; pixels: [samples, height, width], where the label -1 is ignored.
+  std::vector<std::int32_t> label, predicted;
+  std::vector<float> loss;              ///< one class: of the sample; text: of each token
+  std::vector<std::int32_t> top_class;  ///< one class: [samples, top]
+  std::vector<float> top_probability;   ///< one class: [samples, top]
+  std::vector<float> logits;            ///< one class: [samples, classes], with options.logits
   /// Vectors [samples, parts]: values of the model in units of the data, or probabilities of
   /// classes; and the targets.
   std::vector<double> prediction, target;
+  /// Fields [samples, height, width, components], in units of the data; NaN: missing.
+  std::vector<float> field, field_target;
 };
 
-/// Appends the results of a micro-batch. `target`: the form of vectors.
+/// Appends the results of a micro-batch. `target`: the form of the targets.
 void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options,
             const data::TargetOptions& target = {});
 

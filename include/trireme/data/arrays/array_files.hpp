@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,5 +11,8 @@ namespace trireme::data {
 /// a pattern with *, ? and [...] matches, or the one file, in the order of their names. Throws
 /// InputError if there are none.
 std::vector<std::string> array_paths(const std::string& place);
+
+/// Returns whether array_paths() of a place has this file, or would have it if the file existed.
+bool takes_array_file(const std::string& place, const std::filesystem::path& path);
 
 }  // namespace trireme::data
