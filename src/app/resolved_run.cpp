@@ -17,13 +17,13 @@
 namespace trireme::app {
 namespace {
 
-/// Gives targets that are assumed the extents of the map that the model makes. A model that makes
-/// none is refused later.
-void set_map_extents(const model::ModelOptions& options, data::DatasetInfo& info) {
-  const Shape map = family_of(options).map_of(options, {1, info.height, info.width, info.channels});
-  if (map.rank() == 0) return;
-  info.target_height = map[0];
-  info.target_width = map[1];
+/// Gives targets that are assumed the extents of the map that the model makes.
+void set_map_extents(const deck::Deck& deck, data::DatasetInfo& info) {
+  const model::ModelOutputs outputs =
+      model::outputs_of(deck.model, {1, info.height, info.width, info.channels}, info.outputs(),
+                        deck::answer_of(deck).is_map);
+  info.target_height = outputs.height;
+  info.target_width = outputs.width;
 }
 
 /// Opens the datasets, or takes the assumed ones, and checks them against the model. Keeps the
@@ -39,7 +39,7 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
         split == "train" ? train::training_form(deck) : train::evaluation_form(deck);
     std::optional<data::DatasetInfo> info = assumed.find(split, form);
     const bool with_checksums = split == "train" && deck.data.verify > 0;
-    if (info && info->target_height > 0) set_map_extents(deck.model, *info);
+    if (info) set_map_extents(deck, *info);
     if (!info) {
       data::Dataset dataset =
           train::open_dataset(comm::Communicator(), key, folder, form, with_checksums);
@@ -59,6 +59,8 @@ Datasets describe_datasets(const deck::Deck& deck, const AssumedData& assumed,
     train::validate_same_form(sets.train, **info, std::string("data.") + split, *folder);
   }
   notes = data::validate_same_meaning(meanings);
+  if (train_set && !deck::answer_of(deck).is_one_class() && !deck::answer_of(deck).is_tokens())
+    notes.push_back("targets are checked when training reads them with their samples, not here");
   constexpr std::int64_t max_chunk_samples = 4;
   if (const std::int64_t samples = sets.train.chunk_samples;
       deck.data.shuffle == data::Shuffle::full && samples > max_chunk_samples)

@@ -27,7 +27,7 @@ constexpr const char* forms =
 
 /// Returns "values:" and the like, in front of the number of outputs; nothing for one class.
 std::string prefix_of(const Answer& answer) {
-  return answer.kind == AnswerKind::one_class ? "" : fmt::format("{}:", answer.word);
+  return answer.is_one_class() ? "" : fmt::format("{}:", answer.word);
 }
 
 std::vector<std::string_view> split(std::string_view text, char delimiter) {
@@ -94,6 +94,8 @@ Assumption parse_assumption(const std::string& text) {
       assumption.classes = number("N", parts[2].substr(prefix.size()), max_target_numbers);
       return assumption;
     }
+    validate(parts[2].find(':') == std::string_view::npos, "\"{}\" is no target; {}",
+             printable(parts[2]), forms);
     assumption.classes = number("CLASSES", parts[2], static_cast<std::int64_t>(max_classes));
     return assumption;
   }
@@ -126,19 +128,14 @@ DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
   info.width = extents.width;
   info.channels = assumption.channels;
   const Answer &assumed = answer_of(assumption.answer), &wanted = form.target.answer();
-  (assumed.is_vector ? info.target_size : info.class_count) = assumption.classes;
+  (assumed.has_float_targets ? info.target_size : info.class_count) = assumption.classes;
   if (assumption.is_float) info.pixel_type = DType::float32;
   validate(assumption.kind == DatasetKind::tokens || &assumed == &wanted,
            "is data for target.kind = \"{}\", but it is \"{}\"; write {}", assumed.word,
            wanted.word,
-           wanted.kind == AnswerKind::one_class
-               ? "fields:COUNT,HxWxC,CLASSES"
-               : fmt::format("fields:COUNT,HxWxC,{}N", prefix_of(wanted)));
-  if (assumed.is_vector) check_target_size(form.target, assumption.classes);
-  if (assumed.is_map) {
-    info.target_height = info.height;
-    info.target_width = info.width;
-  }
+           wanted.is_one_class() ? "fields:COUNT,HxWxC,CLASSES"
+                                 : fmt::format("fields:COUNT,HxWxC,{}N", prefix_of(wanted)));
+  if (assumed.has_float_targets) check_target_size(form.target, assumption.classes);
   validate(wanted.kind != AnswerKind::pixels || form.target.classes == assumption.classes,
            "has {} classes, but target.classes = {}", assumption.classes, form.target.classes);
   if (assumption.kind != DatasetKind::tokens) return info;

@@ -18,6 +18,7 @@
 #include "data/shards/stored_rows.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/io/hash.hpp"
 #include "trireme/tensor/tensor.hpp"
 
@@ -57,6 +58,13 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 }
 
 }  // namespace
+
+std::string outputs_in_words(const DatasetInfo& info, const Answer& answer) {
+  std::string text = counted(info.outputs(), answer.part, answer.parts);
+  if (answer.is_map)
+    text += fmt::format(" for each of {} x {} pixels", info.target_height, info.target_width);
+  return text;
+}
 
 Dataset::Dataset(const std::string& folder, const SampleForm& form)
     : Dataset(index_dataset(folder, form), form) {}

@@ -124,20 +124,25 @@ void visit_keys(Visitor& v, const AppliesTo& images, TargetOptions& target) {
   v.field(
       {"kind",
        "Images: selects the answer: class, classes (several, or none), values (a vector), pixels "
-           "(a class for each) or field (numbers for each pixel).",
-           images},
+       "(a class for each) or field (numbers for each pixel).",
+       images},
       choice<AnswerKind>(target.kind, std::move(kinds)));
   const AppliesTo pixels{target.kind == AnswerKind::pixels, "kind = \"pixels\"", "target.kind"};
   v.field({"classes", "pixels: gives the number of classes; required.", pixels,
            "give the number of classes, as in classes = 4"},
           optional_integer(target.classes, between(2, 1 << 16)));
+  static const std::string with_maps =
+      kinds_of_targets([](const Answer& answer) { return answer.is_map; });
   v.field({"ignore",
-           "pixels: gives the stored value of pixels without a class, which do not count.", pixels},
-          optional_real(target.ignore, between(-0x1p53, 0x1p53)));
+           "pixels, field: gives the number of pixels that do not count.",
+           {target.answer().is_map, with_maps.c_str(), "target.kind"}},
+          optional_real(target.ignore, between(-1e300, 1e300)));
+  static const std::string with_units =
+      kinds_of_targets([](const Answer& answer) { return answer.has_units; });
   v.field({"normalize",
            "values, field: subtracts mean and divides by std, one number for each value or "
            "component, or one for all.",
-           {target.answer().has_units, "kind = \"values\" or \"field\"", "target.kind"}},
+           {target.answer().has_units, with_units.c_str(), "target.kind"}},
           normalize(target.mean, target.std));
 }
 

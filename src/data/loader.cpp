@@ -404,8 +404,11 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
     dataset.read(sample, data.inputs, data.labels, epoch, reader);
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
-  if (data.labels != nullptr && dataset.info().target_height > 0)
+  if (data.labels != nullptr && dataset.info().target_height > 0) {
+    const double begin = monotonic_seconds();
     move_map(dataset.sample(), buffer.transforms[row], data.labels, reader.scratch);
+    reader.times.augment += monotonic_seconds() - begin;
+  }
   buffer.samples[row] = sample;
   buffer.keys[row] = sample_key(epoch, sample);
 }

@@ -148,10 +148,13 @@ void check_map(const Deck& deck, Reader& reader) {
       reader.add_mistake(key,
                          fmt::format("{}, but target.kind = \"{}\"; {}", why, answer.word, advice));
   };
-  refuse(!family_of(deck.model).makes_maps, "target.kind",
+  refuse(!family_of(deck.model).makes_maps(), "target.kind",
          "models of this kind give one answer for a sample",
          "use model." +
-             model::kinds_with([](const model::Family& family) { return family.makes_maps; }));
+             model::kinds_with([](const model::Family& family) { return family.makes_maps(); }));
+  const std::optional<double>& ignore = deck.target.ignore;
+  refuse(!answer.has_float_targets && ignore && *ignore != std::floor(*ignore), "target.ignore",
+         "is no whole number, as classes are", "name the number of pixels that do not count");
   refuse(augment.mixing.is_on(),
          augment.mixing.mixup > 0 ? "data.augment.mixup" : "data.augment.cutmix",
          "mixes the targets of samples", "remove it");
@@ -186,7 +189,7 @@ void check_target(const Deck& deck, Reader& reader) {
   }
   if (reader.any_wrong({"target.kind"})) return;
   if (answer.is_map) check_map(deck, reader);
-  if (!answer.is_vector && !answer.is_map) return;
+  if (answer.is_one_class() || answer.is_tokens()) return;
   if (!deck.data.hdf5.is_used() && !reader.any_wrong({"data.hdf5.input"}))
     reader.add_mistake("target.kind",
                        fmt::format("\"{}\" are read from HDF5 files of other programs: shards have "

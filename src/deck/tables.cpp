@@ -167,10 +167,10 @@ void visit(Visitor& v, Deck& deck) {
   const AppliesTo images{family_of(deck.model).input == SampleKind::image, image_models.c_str(),
                          "model.kind"};
   data::visit_keys(v, images, deck.target);
-  data::visit_keys(
-      v, images,
-      {deck.target.answer().is_map, "target.kind = \"pixels\" or \"field\"", "target.kind"},
-      deck.data);
+  static const std::string maps =
+      "target." + kinds_of_targets([](const Answer& answer) { return answer.is_map; });
+  data::visit_keys(v, images, {deck.target.answer().is_map, maps.c_str(), "target.kind"},
+                   deck.data);
   model::visit_keys(v, answer_of(deck).kind, deck.loss);
   visit_batch(v, deck.batch);
   parallel::visit_keys(v, deck.parallel);

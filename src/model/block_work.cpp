@@ -63,7 +63,7 @@ std::vector<BlockWork> measure_blocks(const ModelOptions& options, const Shape& 
                                       {tokens ? input.elements() : batch * outputs.places()}),
                sums = data.allocate(DType::float64, {4});
   add(model.head().name(), model.head().contents(), model.block_count(), [&] {
-    // Losses count no work.
+    // Losses count no FLOPs.
     LossSettings settings;
     settings.kind = &default_loss(AnswerKind::one_class);
     model.head().loss(pass, x, labels, settings, sums);

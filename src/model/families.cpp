@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/model/keys.hpp"
 
@@ -54,6 +55,17 @@ std::optional<BrokenRule> no_joined_norms(const ModelOptions& options) {
                     fmt::format("true joins norms of a residual network, but model.kind = \"{}\"; "
                                 "remove it, or use kind = \"resnet\"",
                                 family_of(options).word)};
+}
+
+ModelOutputs outputs_of(const ModelOptions& options, const Shape& input, std::int64_t count,
+                        bool is_map) {
+  if (!is_map) return {count};
+  const Family& family = family_of(options);
+  const Shape map = family.makes_maps() ? family.map_of(options, input) : Shape();
+  validate(map.rank() == 2,
+           "target.kind: needs an answer for each pixel, but the model gives one for a sample; end "
+           "model.blocks with a conv");
+  return {count, map[0], map[1]};
 }
 
 std::string kinds_with(const std::function<bool(const Family&)>& property) {

@@ -374,14 +374,22 @@ Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_d
 Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
                             const LossSettings& scale, const Tensor& sums) {
   const Tensor outputs = forward(pass, x);
-  // Of a map each pixel is a row.
+  // Of a map each pixel is a row. Losses of numbers take a line of an image for one, since a row of
+  // few numbers would leave most threads of a device without work.
+  const Shape& shape = outputs.shape;
+  const bool has_lines = shape.rank() == 4 && labels.dtype == DType::float32;
+  const std::int64_t columns = has_lines ? shape[2] * shape[3] : shape.back();
   Tensor logits = outputs;
-  logits.shape = {outputs.elements() / outputs.shape.back(), outputs.shape.back()};
+  logits.shape = {outputs.elements() / columns, columns};
   TRIREME_EXPECT(!scale.statistics.defined());
   TRIREME_EXPECT(scale.kind != nullptr);
   const LossKind& kind = *scale.kind;
   if (!pass.training()) {
-    if (scale.logits.defined()) ops::cast(pass.context(), logits, scale.logits);
+    if (scale.logits.defined()) {
+      Tensor kept = logits;
+      kept.shape = scale.logits.shape;
+      ops::cast(pass.context(), kept, scale.logits);
+    }
     LossSettings plain = scale;
     plain.gradient_scale = 0;
     kind.compute(pass.context(), logits, labels, plain, sums, {});

@@ -151,7 +151,7 @@ class LinearLayer {
   ops::PreparedWeight prepared_;
 };
 
-/// A head with one row of outputs per sample, logits of classes or values: the loss of
+/// A head with one row of outputs per sample or pixel, logits of classes or numbers: the loss of
 /// LossSettings on top of a subclass's forward.
 class ClassifierHead : public Head {
  public:

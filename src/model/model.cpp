@@ -65,10 +65,7 @@ Model::Model(const ModelOptions& options, const Shape& input, const ModelOutputs
   const std::int64_t classes = outputs.count;
   validate_extents(options, input, classes, placement);
   const Family& family = family_of(options);
-  validate(!outputs.is_map() || family.makes_maps,
-           "target.kind: a model of kind \"{}\" gives one answer for a sample and none for each "
-           "pixel; use model.kind = \"chain\"",
-           family.word);
+  TRIREME_EXPECT(!outputs.is_map() || family.makes_maps());
   ModelParts chain = family.make(options, input, outputs, placement);
   blocks_ = std::move(chain.blocks);
   head_ = std::move(chain.head);

@@ -62,6 +62,7 @@ constexpr std::array metrics{
     Metric{"trireme_gradient_norm", "2-norm of the gradient", "train", "grad_norm"},
     Metric{"trireme_loss_scale", "Loss scale", "train", "loss_scale"},
     Metric{"trireme_top1_ratio", "Right answers of the latest steps", "train", "top1"},
+    Metric{"trireme_accuracy_ratio", "Right pixels of the latest steps", "train", "accuracy"},
     Metric{"trireme_samples_per_second", "Samples a second", "train", "samples_per_s"},
     Metric{"trireme_tokens_per_second", "Tokens a second", "train", "tokens_per_s"},
     Metric{"trireme_step_seconds", "Mean time of a step", "train", "step_s"},

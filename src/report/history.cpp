@@ -25,14 +25,35 @@ namespace {
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
 /// The numbers of rows of kind train that have curves.
-constexpr std::array train_names{
-    "loss",          "rate",           "grad_norm",           "loss_scale",
-    "momentum",      "top1",           "samples_per_s",       "tokens_per_s",
-    "step_s",        "data_s",         "forward_s",           "backward_s",
-    "optimizer_s",   "comm_exposed_s", "tflops_per_rank",     "mfu",
-    "memory_bytes",  "gpu_util",       "memory_device_bytes", "memory_host_bytes",
-    "gpu_temp_c",    "gpu_power_w",    "gpu_clock_mhz",       "cpu_util_mean",
-    "gpu_util_mean", "gpu_temp_c_max", "gpu_power_w_mean",    "gpu_clock_mhz_min"};
+constexpr std::array train_names{"loss",
+                                 "rate",
+                                 "grad_norm",
+                                 "loss_scale",
+                                 "momentum",
+                                 "top1",
+                                 "accuracy",
+                                 "samples_per_s",
+                                 "tokens_per_s",
+                                 "step_s",
+                                 "data_s",
+                                 "forward_s",
+                                 "backward_s",
+                                 "optimizer_s",
+                                 "comm_exposed_s",
+                                 "tflops_per_rank",
+                                 "mfu",
+                                 "memory_bytes",
+                                 "gpu_util",
+                                 "memory_device_bytes",
+                                 "memory_host_bytes",
+                                 "gpu_temp_c",
+                                 "gpu_power_w",
+                                 "gpu_clock_mhz",
+                                 "cpu_util_mean",
+                                 "gpu_util_mean",
+                                 "gpu_temp_c_max",
+                                 "gpu_power_w_mean",
+                                 "gpu_clock_mhz_min"};
 
 constexpr std::size_t max_evaluated_sets = 8, max_marks = 50, max_event_kinds = 64;
 

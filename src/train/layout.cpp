@@ -341,6 +341,24 @@ data::Dataset open_dataset(const comm::Communicator& world, const std::string& k
 
 namespace {
 
+/// Requires targets that are maps to have the extents of the model's.
+void validate_map(const model::ModelOptions& model, const data::DatasetInfo& info,
+                  const std::string& key, const std::string& folder) {
+  if (info.target_height == 0) return;
+  const model::ModelOutputs made =
+      model::outputs_of(model, {1, info.height, info.width, info.channels}, info.outputs(), true);
+  const bool is_turned = made.height == info.target_width && made.width == info.target_height;
+  validate(
+      made.height == info.target_height && made.width == info.target_width,
+      "{} = \"{}\" has targets of {} x {} (height, width), but the model makes maps of {} x {} "
+      "from samples of {} x {}; {}",
+      key, folder, info.target_height, info.target_width, made.height, made.width, info.height,
+      info.width,
+      is_turned ? "exchange h and w in data.hdf5.target_layout"
+                : "change the strides, pools and upsample blocks of model.blocks, or "
+                  "data.hdf5.target_layout");
+}
+
 void validate_images(const model::ModelOptions& model, const data::DataOptions& data,
                      const data::DatasetInfo& info, const std::string& key,
                      const std::string& folder) {
@@ -365,7 +383,13 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
   validate(std::max(info.height, info.width) <= data::max_model_side,
            "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
            info.height, info.width, data::max_model_side);
+  validate_map(model, info, key, folder);
   const data::AugmentOptions& augment = data.augment;
+  validate(info.target_height == 0 || key != "data.train" ||
+               augment.random_crop < std::min(info.target_height, info.target_width),
+           "data.augment.random_crop = {} can shift all targets out of the samples of {} = \"{}\", "
+           "which are {} x {} (height, width); use less",
+           augment.random_crop, key, folder, info.height, info.width);
   validate(
       augment.random_crop == 0 || info.target_height == 0 || key != "data.train" ||
           (info.target_height == info.height && info.target_width == info.width),

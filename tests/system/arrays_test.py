@@ -151,7 +151,9 @@ class Arrays(harness.Case):
         self.write("other/a.h5", x=below, y=LABELS)
         table = self.table(more=more)
         words = "/x: sample 7 has -1 (h 3, w 2, c 0); data.hdf5.transform"
-        self.refuse(words, "--set", "data.validation=other/a.h5", table=table)
+        self.write_deck(DECK % table)
+        sets = ("--set", "data.train=other/a.h5", "--set", "data.validation=other/a.h5")
+        self.assertIn(words, self.train(*sets, expect=2).text)
 
     def test_bits_of_images_stay_as_they_are(self):
         """uint8, uint16 and float16 are images of these types: integers are scaled to 0..1."""

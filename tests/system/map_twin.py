@@ -62,7 +62,7 @@ class MapTwin:
             x = np.maximum(out, 0)
         return windows, out
 
-    def step(self, loss, x, y):
+    def step(self, loss, x, y, clip_norm=np.inf):
         windows, out = self.forward(x)
         value, slope = loss(out, y)
         gradients = {}
@@ -75,7 +75,10 @@ class MapTwin:
             gradients[layer + ".bias"] = slope.sum((0, 1, 2))
             # The values of the first layer's windows are outputs of ReLU, so their sign tells.
             slope = gather_windows((slope @ self.matrix(layer)) * (window > 0))
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
+        factor = min(1, clip_norm / (norm + 1e-6))
         for name, gradient in gradients.items():
+            gradient = factor * gradient
             self.velocity[name] = self.momentum * self.velocity[name] + gradient
             self.w[name] -= self.rate * self.velocity[name]
         return value

@@ -175,6 +175,7 @@ class Maps(harness.Case):
             right = (found == y).sum() / (y >= 0).sum()
             self.assertAlmostEqual(row["accuracy"], right, delta=0.005)
             self.assertNotIn("top1", row)
+            self.assertAlmostEqual(row["counted"], (y >= 0).mean(), delta=1e-12)
 
     def test_field(self):
         def of_pytorch(torch):
@@ -292,6 +293,11 @@ every = "1 step"
         )
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("write fields:COUNT,HxWxC,field:N", wrong.text)
+        words = ("check", "deck.toml", "--assume", "fields:9,6x8x2,fields:3")
+        wrong = harness.run(*words, cwd=self.folder)
+        self.assertIn('"fields:3" is no target', wrong.text)
+        text = harness.run("check", "deck.toml", cwd=self.folder).text
+        self.assertIn("targets are checked when training reads them", text)
 
     def test_a_map_smaller_than_its_image(self):
         """A network with a stride of two answers for every second pixel; crops cannot move both."""
@@ -307,16 +313,93 @@ every = "1 step"
         self.assertEqual(len(row["iou_of"]), CLASSES)
         text = self.train("--set", "data.augment.random_crop=1", expect=2).text
         self.assertIn("random_crop shifts samples and targets by the same pixels", text)
+        text = self.train("--set", "data.augment.random_crop=3", expect=2).text
+        self.assertIn("can shift all targets out of the samples", text)
 
-    def test_a_step_without_targets(self):
-        """It is skipped, and said to have none."""
-        with h5py.File(self.path("train.h5"), "a") as file:
-            file["classes"][:GLOBAL] = 255
+    def test_clipped_gradients(self):
+        """clip_norm limits the norm of the mean over the pixels that count."""
         self.write_deck(DECK % PIXELS)
-        text = self.train().text
-        self.assertIn("step 1: the targets of all its samples are missing: the step is", text)
-        self.assertNotIn("step 2: the targets", text)
-        self.assertLess(self.rows()[-1]["loss"], 1)
+        weights, clip_norm = initial_weights(self), 0.05
+        twin, free = (MapTwin(weights, RATE, MOMENTUM) for _ in range(2))
+        x, y = self.data("train", PIXELS)
+        self.train("--set", "optimizer.clip_norm=%s" % clip_norm, ranks=2)
+        for step, row in enumerate(self.rows()):
+            at = np.arange(step * GLOBAL, (step + 1) * GLOBAL) % SAMPLES
+            expected = twin.step(loss_of_classes, x[at], y[at], clip_norm)
+            self.assertAlmostEqual(row["loss"], expected, delta=2e-4)
+            unclipped = free.step(loss_of_classes, x[at], y[at])
+        self.assertGreater(abs(unclipped - expected), 0.01)
+
+    def test_steps_without_targets(self):
+        """They are skipped and are no sign of trouble, however many; also the last one."""
+        with h5py.File(self.path("train.h5"), "a") as file:
+            file["classes"][GLOBAL:] = 255  # three of four steps
+        self.write_deck(DECK % PIXELS)
+        for words in ((), ("--set", "health.skip_nonfinite=false")):
+            folder = "run_%d" % len(words)
+            text = self.train("--set", "run.folder=" + folder, *words).text
+            self.assertEqual(text.count("the targets of all its samples are missing"), 1, text)
+            self.assertIn("step 2: the targets of all its samples are missing", text)
+            rows = self.rows(folder)
+            self.assertEqual([row["loss"] is None for row in rows], 5 * [False, True, True, True])
+            self.assertLess(rows[-4]["loss"], rows[0]["loss"])
+
+    def test_evaluations_without_targets(self):
+        """Nothing is known of them, so no checkpoint is the best."""
+        with h5py.File(self.path("validation.h5"), "a") as file:
+            file["classes"][:] = 255
+        self.write_deck(DECK % PIXELS)
+        for best in ("iou", "loss"):
+            self.train("--set", "run.folder=" + best, "--set", "checkpoint.best=" + best)
+            row = self.rows(best, "evaluate")[-1]
+            self.assertEqual([row[key] for key in ("counted", "loss", "iou")], [0, None, None])
+            self.assertFalse(os.path.exists(self.path(best, "checkpoints/best.h5")))
+
+    def test_forms_of_the_same_targets(self):
+        """Types, packing and marks of what does not count make no difference."""
+        x, classes, field = self.sets["train"]
+        first, runs = {}, 0
+        for kind, name, stored, attributes, change in (
+            (PIXELS, "classes", classes, {}, ""),
+            (PIXELS, "classes", np.where(classes == 255, np.nan, classes), {}, ""),
+            (PIXELS, "classes", np.where(classes == 255, -np.inf, classes), {}, ""),
+            (
+                PIXELS,
+                "classes",
+                np.where(classes == 255, -9, classes).astype(">i8"),
+                {},
+                "ignore=-9",
+            ),
+            (PIXELS, "classes", classes, {"_FillValue": np.uint8(255)}, "ignore=9"),
+            (
+                PIXELS,
+                "classes",
+                np.where(classes == 255, 100, classes.astype("i2") * 10).astype("i2"),
+                {"scale_factor": 0.1, "missing_value": np.int16(100)},
+                "",
+            ),
+            (FIELD, "more", field[:, 2:].astype("f4"), {}, ""),
+            (FIELD, "more", np.nan_to_num(field[:, 2:].astype("f4"), nan=np.inf), {}, ""),
+            (
+                FIELD,
+                "more",
+                np.nan_to_num(field[:, 2:].astype("f4"), nan=-1e20),
+                {},
+                "ignore=-1e20",
+            ),
+        ):
+            with h5py.File(self.path("train.h5"), "a") as file:
+                del file[name]
+                file[name] = stored
+                file[name].attrs.update(attributes)
+            self.write_deck(DECK % kind)
+            change = ("--set", "target." + change) if change else ()
+            words = ("--set", "data.validation=", "--unset", "checkpoint.best")
+            runs += 1
+            words += ("--unset", "evaluate.every", "--set", "run.folder=run_%d" % runs)
+            self.train(*words, *change)
+            found = [row["loss"] for row in self.rows("run_%d" % runs)]
+            self.assertEqual(first.setdefault(name, found), found, (name, attributes, change))
 
     def test_the_picture_of_samples(self):
         """It has the classes of each sample below it, moved as the sample is."""
@@ -357,16 +440,19 @@ every = "1 step"
                 PIXELS,
                 "classes",
                 classes.astype("i4") - 1,
-                "sample 0 has 254 at pixel (h 0, w 1), which is no class",
+                "sample 0 has 254 at (h 0, w 1), which is no class",
             ),
-            (PIXELS, "classes", classes + 1.5, "has 2.5 at pixel (h 0, w 0)"),
+            (PIXELS, "classes", classes + 1.5, "has 2.5 at (h 0, w 0)"),
             (
                 PIXELS,
                 "classes",
                 np.where(classes == 255, 3, classes),
-                "/classes: sample 0 has 3 at pixel",
+                "/classes: sample 0 has 3 at (h 0",
             ),
-            (PIXELS, "classes", classes[:, :, 1:], "must give [6, 7, 3]"),
+            (PIXELS, "classes", classes[:, :, 1:], "has targets of 6 x 7 (height, width), but"),
+            (PIXELS, "classes", classes.swapaxes(1, 2), "exchange h and w in data.hdf5.target_la"),
+            (PIXELS, "classes", np.eye(3)[classes % 3].transpose(0, 3, 1, 2), "[samples, h, w]"),
+            (FIELD, "more", 1e39 * field[:, 2:], ", too large for float32; give target.normalize"),
             (PIXELS, "classes", classes[:, 0], "target_layout"),
             (PIXELS, "classes", classes[1:], "has 47 samples, but"),
             (PIXELS, "classes", classes[..., None], "target_layout"),

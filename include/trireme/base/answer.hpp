@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,31 +42,36 @@ enum class AnswerKind : std::uint8_t {
 /// computes losses, scores and predictions from them, names the kinds; all other code asks this.
 struct Answer {
   AnswerKind kind;
-  const char* word;      ///< the value of target.kind; "tokens" of language models
-  const char* parts;     ///< of a target, in words: "classes", "tokens" or "values"
-  const char* part;      ///< one of them
-  const char* relation;  ///< of samples to parts: "in" classes, "with" values
-  /// The target of a sample is a float32 for each output of the model; else int32: a class.
-  bool is_vector;
-  bool is_map;     ///< there is an answer for each pixel; targets may be missing at some of them
-  bool is_scored;  ///< the metrics are computed on the host, from the outputs (Scores)
+  const char* word;   ///< the value of target.kind; "tokens" of language models
+  const char* parts;  ///< of a target, in words: "classes", "tokens", "values" or "components"
+  const char* part;   ///< one of them
+  /// The target is a float32 for each output of the model (of the sample, or of each pixel); else
+  /// int32: a class.
+  bool has_float_targets;
+  bool is_map;  ///< there is an answer for each pixel; targets may be missing at some of them
   const char* prediction;  ///< the dataset of predictions, in `evaluate --predictions`
   bool has_units;          ///< the numbers have units, so target.normalize may change them
   bool allows_cutmix;      ///< targets can be mixed by the area of the image that remains
-  /// Words of its metrics beside the loss.
-  /// Words of its metrics beside the loss, in the order of train::Scores::all, of texts and of
-  /// rows.
+  /// Words of its metrics beside the loss, in the order of texts and rows.
   std::vector<std::string_view> metrics;
   const char* best;  ///< default of checkpoint.best
+  /// The metric that is the share of rows of outputs whose largest is that of the label, which
+  /// training counts, too; null: rows have none.
+  const char* hit_metric;
   bool is_measured_by(std::string_view metric) const;
   /// Each sample has one class, so classes can be ranked, confused and named.
   bool is_one_class() const { return kind == AnswerKind::one_class; }
   bool is_tokens() const { return kind == AnswerKind::tokens; }
+  /// The metrics are computed on the host, from the outputs.
+  bool is_scored() const { return !is_one_class() && !is_tokens(); }
 };
 
 const Answer& answer_of(AnswerKind kind);
 /// Returns the answers that the key target.kind selects, in their order: all but tokens.
 std::span<const Answer> target_answers();
+/// Returns the condition that target.kind selects an answer with a property, as in `kind = "pixels"
+/// or "field"`.
+std::string kinds_of_targets(const std::function<bool(const Answer&)>& property);
 /// Returns all answers.
 std::span<const Answer> answers();
 /// Returns the words of the metrics for an answer, as in "loss" or "top1".

@@ -30,8 +30,8 @@ Assumption parse_assumption(const std::string& text);
 std::string to_string(const Assumption& assumption);
 
 /// Returns the description that a folder of one shard with this content would have, if its samples
-/// have this form. Maps have the extents of the samples. Throws InputError if the tokens hold no
-/// sample, or the targets are others than those of the form.
+/// have this form. The extents of maps stay 0: the model decides them. Throws InputError if the
+/// tokens hold no sample, or the targets are others than those of the form.
 DatasetInfo describe(const Assumption& assumption, const SampleForm& form);
 
 }  // namespace trireme::data

@@ -56,6 +56,9 @@ struct DatasetInfo {
   std::uint64_t identity = 0;
 };
 
+/// Returns the outputs of a model of these images, as in "3 classes for each of 6 x 8 pixels".
+std::string outputs_in_words(const DatasetInfo& info, const Answer& answer);
+
 struct DatasetIndex;
 
 /// How the stored samples of a set become samples of the model.

@@ -131,11 +131,11 @@ struct Family {
   /// Returns the shape of a batch of one sample from these tensors; extents on which no tensor
   /// depends are any that the model takes. Throws InputError if the tensors do not tell it.
   Shape (*input_in)(const ModelOptions&, const ShapeInFile&);
-  bool makes_maps = false;  ///< models may answer for each pixel (ModelOutputs::is_map)
   /// Returns the extents [height, width] of the map that the model makes of an input [batch,
   /// height, width, channels]; an empty shape if it gives one answer. Throws InputError as Model
-  /// does.
-  Shape (*map_of)(const ModelOptions&, const Shape& input) = NoAnswer();
+  /// does. Null: no model of the family makes a map.
+  Shape (*map_of)(const ModelOptions&, const Shape& input) = nullptr;
+  bool makes_maps() const { return map_of != nullptr; }
   /// Returns the blocks and the head. Arguments as for Model, whose rules have been checked.
   ModelParts (*make)(const ModelOptions&, const Shape& input, const ModelOutputs& outputs,
                      const TensorPlacement&);
@@ -148,6 +148,11 @@ std::span<const Family* const> families();
 inline bool takes_tokens(const ModelOptions& options) {
   return family_of(options).input == SampleKind::tokens;
 }
+
+/// Returns the outputs of a model with `count` of them, for each pixel if `is_map`. Throws
+/// InputError if it does not make a map of this input.
+ModelOutputs outputs_of(const ModelOptions& options, const Shape& input, std::int64_t count,
+                        bool is_map);
 
 /// Returns the condition that a family has a property, as in `kind = "resnet" or "mlp"`.
 std::string kinds_with(const std::function<bool(const Family&)>& property);

@@ -10,7 +10,7 @@ namespace trireme::model {
 
 /// How a micro-batch contributes to the loss of its step.
 struct LossSettings {
-  const LossKind* kind = nullptr;  ///< set for all heads but those of language models
+  const LossKind* kind = nullptr;  ///< never null but for language models, which have one loss
   float label_smoothing = 0, delta = 1;
   /// 1 / N; N = samples (text: tokens; values: samples x values; maps: pixels, of fields x
   /// components) of the whole step

@@ -16,7 +16,8 @@ struct LossSettings;
 /// table (losses()); other code asks it and does not name it.
 struct LossKind {
   const char* word;  ///< the value of loss.kind
-  /// Those whose targets it takes: int32 [rows], or float32 [rows, outputs] (Answer::is_vector).
+  /// Those whose targets it takes: int32 [rows], or float32 [rows, outputs]
+  /// (Answer::has_float_targets).
   std::span<const AnswerKind> answers;
   /// The keys of [loss] that belong to it.
   bool has_label_smoothing, has_delta;

@@ -100,7 +100,7 @@ std::vector<std::string> AssumedData::not_checked() const {
   if (sets_.begin()->second.assumption.kind == data::DatasetKind::tokens)
     return {folders, "offsets of documents", "tokenizers",
             "tokens after the last whole sample of a shard"};
-  if (sets_.begin()->second.assumption.answer != AnswerKind::one_class)
+  if (!answer_of(sets_.begin()->second.assumption.answer).is_one_class())
     return {folders, "targets of the samples"};
   return {folders, "labels", "names of classes"};
 }

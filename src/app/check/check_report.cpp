@@ -48,6 +48,7 @@ Json dataset_json(const data::DatasetInfo& info, const Answer& answer) {
   } else {
     json["shape"] = {info.height, info.width, info.channels};
     json[fmt::format("{}_count", answer.part)] = info.outputs();
+    if (answer.is_map) json["map"] = {info.target_height, info.target_width};
   }
   return json;
 }
@@ -76,10 +77,7 @@ Line data_line(const CheckReport& report) {
                             sets.train.pixel_type == DType::uint8
                                 ? ""
                                 : fmt::format(" ({})", to_string(sets.train.pixel_type)),
-                            counted(sets.train.outputs(), answer.part, answer.parts));
-  if (sets.train.target_height > 0)
-    text += fmt::format(" for each of {} x {} pixels", sets.train.target_height,
-                        sets.train.target_width);
+                            data::outputs_in_words(sets.train, answer));
   return {"data", text, numbers};
 }
 

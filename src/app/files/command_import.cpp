@@ -161,7 +161,9 @@ ExitCode import_command(const ImportOptions& options) {
            options.source, classes, config ? config->vocabulary : 0);
   model::ModelOptions model_options = deck.model;
   family.set_vocabulary(model_options, classes);
-  const model::Model model(model_options, input, classes);
+  const model::ModelOutputs outputs =
+      model::outputs_of(model_options, input, classes, deck::answer_of(deck).is_map);
+  const model::Model model(model_options, input, outputs);
   checkpoint::Info info;
   info.deck = deck::write(deck);
   info.written_by = train::to_line(train::software_versions());

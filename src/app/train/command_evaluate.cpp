@@ -91,6 +91,7 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
                                  {"split", options.split},
                                  {"samples", metrics.num_samples}};
   if (answer.is_tokens()) json["tokens"] = metrics.num_labels;
+  if (answer.is_map) json["counted"] = metrics.counted;
   json["loss"] = metrics.loss;
   for (const std::string_view word : answer.metrics)
     json[std::string(word)] = metrics.value_of(word);

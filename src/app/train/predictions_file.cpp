@@ -80,7 +80,7 @@ std::vector<Column> columns_of(const PredictionsInfo& info, const train::Predict
   }
   std::vector<std::int64_t> row;
   if (answer.is_map) row = {outputs.height, outputs.width};
-  if (answer.is_vector) {
+  if (answer.has_float_targets) {
     // A field of one component has no dimension for it.
     if (!answer.is_map || outputs.count > 1) row.push_back(outputs.count);
     if (answer.is_map) {

@@ -91,8 +91,7 @@ void visit_arrays(Visitor& v, const AppliesTo& images, const AppliesTo& maps, Ar
   const AppliesTo with_input{arrays.is_used(), "a table with input", "data.hdf5.input"};
   v.field({"target",
            "Names the dataset of the classes, or the datasets of numbers, which are joined to a "
-           "vector or "
-           "stacked as components (target.kind).",
+           "vector or stacked as components (target.kind).",
            with_input,
            "name the dataset of the targets, as in target = \"/y\" (trireme inspect FILE lists "
            "them)"},

@@ -95,10 +95,12 @@ std::int64_t elements_of_row(const io::StoredDataset& rows, std::int64_t most) {
   return elements;
 }
 
-/// Returns a dataset whose rows have these dimensions. `key`: that names it, in [data.hdf5].
-ArrayVariable variable_of(const io::Hdf5Index& file, const char* key, const std::string& path,
-                          const ArrayForm& form, const std::string& layout) {
-  io::StoredDataset stored = dataset_of(file, key, path);
+/// Returns a dataset of the input, or of a target that is a map, whose rows have the dimensions of
+/// its layout.
+ArrayVariable variable_of(const io::Hdf5Index& file, bool is_target, const std::string& path,
+                          const ArrayForm& form) {
+  const std::string& layout = is_target ? form.target_layout : form.layout;
+  io::StoredDataset stored = dataset_of(file, is_target ? "target" : "input", path);
   const bool has_rows = form.samples == ArrayForm::Samples::rows;
   const std::size_t dimensions = layout.size() + (has_rows ? 1 : 0);
   // A number for each sample is a vector of one.
@@ -113,8 +115,7 @@ ArrayVariable variable_of(const io::Hdf5Index& file, const char* key, const std:
            "{}: has {} dimensions [{}], but data.hdf5.{} = \"{}\" describes {} [{}]; give the "
            "letters of the dimensions of one sample{}",
            stored.location, stored.shape.size(), fmt::join(stored.shape, ", "),
-           &layout == &form.layout ? "layout" : "target_layout", layout, dimensions,
-           fmt::join(names, ", "),
+           is_target ? "target_layout" : "layout", layout, dimensions, fmt::join(names, ", "),
            has_rows && stored.shape.size() == layout.size()
                ? ", or samples = \"files\" if each file is one"
                : "");
@@ -200,14 +201,14 @@ std::vector<ArrayVariable> find_vectors(const io::Hdf5Index& file, const SampleF
 std::vector<ArrayVariable> find_maps(const io::Hdf5Index& file, const SampleForm& sample,
                                      const ArrayVariable& input) {
   const ArrayForm& form = sample.arrays;
-  const bool classes = !sample.target.answer().is_vector;
+  const bool classes = !sample.target.answer().has_float_targets;
   validate(!classes || form.target.size() == 1,
            "{}: data.hdf5.target names {} datasets, but a pixel has one class; name one",
            file.path(), form.target.size());
   std::vector<ArrayVariable> targets;
   std::int64_t components = 0;
   for (const std::string& path : form.target) {
-    targets.push_back(variable_of(file, "target", path, form, form.target_layout));
+    targets.push_back(variable_of(file, true, path, form));
     const ArrayVariable &target = targets.back(), &first = targets.front();
     const auto [height, width, own] = array_extents(target, form.target_layout);
     const auto [first_height, first_width, unused] = array_extents(first, form.target_layout);
@@ -219,13 +220,11 @@ std::vector<ArrayVariable> find_maps(const io::Hdf5Index& file, const SampleForm
         "so these must be equal",
         target.rows.location, height, width, first.rows.location, first_height, first_width);
     components += own;
-    validate(!classes || own == 1,
-             "{}: has {} components for each pixel, but a pixel has one class; remove c from "
-             "data.hdf5.target_layout",
-             target.rows.location, own);
-    validate(!classes || (target.scale == 1 && target.offset == 0),
-             "{}: has the attributes scale_factor or add_offset, but classes are whole numbers",
-             target.rows.location);
+    validate(
+        !classes || own == 1,
+        "{}: has {} components for each pixel, but target.kind = \"pixels\" takes the number of "
+        "its class; write that (as numpy.argmax does), without c in data.hdf5.target_layout",
+        target.rows.location, own);
     validate(components * height * width <= max_map_numbers,
              "{}: a sample has more than {} numbers in its targets", target.rows.location,
              max_map_numbers);
@@ -335,7 +334,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   file.index.stamp = reader.stamp();
   ShardDescription& header = file.header;
   for (const std::string& path : form.input) {
-    file.index.inputs.push_back(variable_of(reader.index(), "input", path, form, form.layout));
+    file.index.inputs.push_back(variable_of(reader.index(), false, path, form));
     const ArrayVariable &input = file.index.inputs.back(), &first = file.index.inputs.front();
     const auto [height, width, channels] = array_extents(input, form.layout);
     if (&input == &first) {
@@ -358,7 +357,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   if (form.target.empty()) return file;  // Only inputs are read.
   if (sample.target.answer().is_map)
     file.index.targets = find_maps(reader.index(), sample, file.index.inputs.front());
-  else if (sample.target.answer().is_vector)
+  else if (sample.target.answer().has_float_targets)
     file.index.targets = find_vectors(reader.index(), sample, file.index.inputs.front());
   else
     file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());

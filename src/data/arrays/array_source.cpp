@@ -172,7 +172,7 @@ class ArraySource : public SampleSource {
     const Shape extents = add_images(file, file.targets, sample.arrays.target_layout,
                                      io::Hdf5Number::float64, resources, maps_);
     target_ = sample.target;
-    if (target_.answer().is_vector) {
+    if (target_.answer().has_float_targets) {
       info_.labels = extents;
       info_.label_type = DType::float32;
     } else {
@@ -248,34 +248,55 @@ class ArraySource : public SampleSource {
                           : stored * part->scale + part->offset;
       });
     }
-    if (target_.answer().is_vector)
-      normalize(map, static_cast<float*>(labels));
+    if (target_.answer().has_float_targets)
+      normalize(index, map, static_cast<float*>(labels));
     else
       classify(index, map, static_cast<std::int32_t*>(labels));
   }
 
-  void normalize(const std::vector<double>& map, float* numbers) const {
+  /// Returns whether a number of a map is missing: not finite, or target.ignore, which a float32
+  /// may hold rounded.
+  bool does_not_count(double number) const {
+    if (!std::isfinite(number)) return true;
+    return target_.ignore && (number == *target_.ignore ||
+                              static_cast<float>(number) == static_cast<float>(*target_.ignore));
+  }
+
+  void normalize(std::int64_t index, const std::vector<double>& map, float* numbers) const {
     const auto components = static_cast<std::size_t>(info_.labels[2]);
     for (std::size_t i = 0; i < map.size(); ++i) {
       const std::size_t component = i % components;
-      const auto normal =
+      numbers[i] = std::numeric_limits<float>::quiet_NaN();
+      if (does_not_count(map[i])) continue;
+      numbers[i] =
           static_cast<float>((map[i] - target_.mean_of(component)) / target_.std_of(component));
-      numbers[i] = std::isfinite(normal) ? normal : std::numeric_limits<float>::quiet_NaN();
+      validate(std::isfinite(numbers[i]),
+               "{}: sample {} has {} at {}, too large for float32; give target.normalize, or store "
+               "NaN where there is no value",
+               dataset_of(maps_, static_cast<std::int64_t>(component)).location, index, map[i],
+               place_in_map(i / components));
     }
+  }
+
+  /// Returns the place of a pixel, as in "(h 3, w 0)".
+  std::string place_in_map(std::size_t pixel) const {
+    const auto width = static_cast<std::size_t>(info_.labels[1]);
+    return fmt::format("(h {}, w {})", pixel / width, pixel % width);
   }
 
   void classify(std::int64_t index, const std::vector<double>& map, std::int32_t* classes) const {
     for (std::size_t i = 0; i < map.size(); ++i) {
       classes[i] = -1;
-      if (std::isnan(map[i]) || (target_.ignore && map[i] == *target_.ignore)) continue;
-      const auto pixel = static_cast<std::int64_t>(i);
-      validate(map[i] >= 0 && map[i] < static_cast<double>(target_.classes) &&
-                   map[i] == std::floor(map[i]),
-               "{}: sample {} has {} at pixel (h {}, w {}), which is no class; classes are 0 to {} "
-               "(target.classes), and target.ignore names a value without a class",
-               maps_.front()->location, index, map[i], pixel / info_.labels[1],
-               pixel % info_.labels[1], target_.classes - 1);
-      classes[i] = static_cast<std::int32_t>(map[i]);
+      if (does_not_count(map[i])) continue;
+      // Scaled numbers may be off by the rounding of their scale.
+      const double number = std::round(map[i]);
+      validate(number >= 0 && number < static_cast<double>(target_.classes) &&
+                   std::abs(map[i] - number) < 1e-6,
+               "{}: sample {} has {} at {}, which is no class; classes are 0 to {} "
+               "(target.classes), and "
+               "target.ignore names a value without a class",
+               maps_.front()->location, index, map[i], place_in_map(i), target_.classes - 1);
+      classes[i] = static_cast<std::int32_t>(number);
     }
   }
 
@@ -317,17 +338,23 @@ class ArraySource : public SampleSource {
     }
   }
 
+  /// Returns the dataset of a channel, of those that are stacked.
+  static const ArrayInput& dataset_of(const std::vector<std::unique_ptr<ArrayInput>>& images,
+                                      std::int64_t channel) {
+    return **std::find_if(images.begin(), images.end(), [&](const auto& one) {
+      return channel < one->first_channel + one->channels;
+    });
+  }
+
   /// Throws InputError about a number of a sample.
   [[noreturn]] void throw_at(std::int64_t index, std::int64_t at, const std::string& what,
                              const char* advice) const {
     const std::int64_t channels = info_.input[2], channel = at % channels, pixel = at / channels,
                        width = info_.input[1];
-    const auto input = std::find_if(inputs_.begin(), inputs_.end(), [&](const auto& one) {
-      return channel < one->first_channel + one->channels;
-    });
-    throw InputError(fmt::format("{}: sample {} has {} (h {}, w {}, c {}); {}", (*input)->location,
+    const ArrayInput& input = dataset_of(inputs_, channel);
+    throw InputError(fmt::format("{}: sample {} has {} (h {}, w {}, c {}); {}", input.location,
                                  index, what, pixel / width, pixel % width,
-                                 channel - (*input)->first_channel, advice));
+                                 channel - input.first_channel, advice));
   }
 
   std::string path_;

@@ -110,7 +110,6 @@ extern constinit const Family chain_family{
               .back();
         },
     .input_in = input_of,
-    .makes_maps = true,
     .map_of =
         [](const ModelOptions& options, const Shape& input) {
           const Shape output = chain::output_shape(options.as<ChainOptions>().blocks, input);

@@ -77,20 +77,16 @@ model::ModelOutputs outputs_of(const deck::Deck& deck, const checkpoint::Content
   const model::Family& family = family_of(deck.model);
   const std::int64_t count = family.classes_in(deck.model, shapes_in(contents, path));
   const Answer& answer = deck.target.answer();
-  data::check_target_size(deck.target, answer.is_vector ? count : 1);
-  if (!answer.is_map) return {count};
-  const Shape map = family.map_of(deck.model, {1, extents[0], extents[1], extents[2]});
-  validate(map.rank() == 2,
-           "{}: target.kind of its deck is \"{}\", but its model gives one answer for a sample",
-           path, answer.word);
-  return {count, map[0], map[1]};
+  data::check_target_size(deck.target, answer.has_float_targets ? count : 1);
+  return model::outputs_of(deck.model, {1, extents[0], extents[1], extents[2]}, count,
+                           answer.is_map);
 }
 
 /// Returns what the replica needs to know of the data.
 data::DatasetInfo described(const data::DatasetInfo& files, const Answer& answer,
                             const model::ModelOutputs& outputs) {
   data::DatasetInfo info = files;
-  (answer.is_vector ? info.target_size : info.class_count) = outputs.count;
+  (answer.has_float_targets ? info.target_size : info.class_count) = outputs.count;
   info.target_height = outputs.height;
   info.target_width = outputs.width;
   return info;
@@ -119,17 +115,17 @@ class UnknownLabels {
       : shape_{options.micro * options.labels_per_sample()},
         classes_(static_cast<std::size_t>(shape_[0]), -1),
         numbers_(static_cast<std::size_t>(shape_[0]), std::numeric_limits<float>::quiet_NaN()),
-        is_vector_(options.answer().is_vector) {}
+        has_float_targets_(options.answer().has_float_targets) {}
   Tensor tensor() {
-    void* const data = is_vector_ ? static_cast<void*>(numbers_.data()) : classes_.data();
-    return {data, is_vector_ ? DType::float32 : DType::int32, DeviceKind::cpu, shape_};
+    void* const data = has_float_targets_ ? static_cast<void*>(numbers_.data()) : classes_.data();
+    return {data, has_float_targets_ ? DType::float32 : DType::int32, DeviceKind::cpu, shape_};
   }
 
  private:
   Shape shape_;
   std::vector<std::int32_t> classes_;
   std::vector<float> numbers_;
-  bool is_vector_;
+  bool has_float_targets_;
 };
 
 }  // namespace

@@ -116,7 +116,7 @@ void Recorder::step(const RunState& state, const StepResult& result) {
   if (!options_.is_recorder) return;
   window_ += result.times;
   comparison_.add_step(result.times);
-  window_top1_ += result.top1;
+  if (result.has_labels) window_hits_.add(result.top1);
   window_skipped_ += result.applied ? 0 : 1;
   ++window_steps_;
   smoothed_step_seconds_ = smoothed_step_seconds_ == 0
@@ -131,8 +131,8 @@ void Recorder::step(const RunState& state, const StepResult& result) {
   shown.total_epochs =
       static_cast<double>(total_samples) / static_cast<double>(options_.scale.samples_per_epoch);
   shown.loss = result.loss;
-  if (options_.answer->is_measured_by("top1"))
-    shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
+  const bool has_hits = options_.answer->hit_metric != nullptr && window_hits_.count > 0;
+  if (has_hits) shown.accuracy = window_hits_.mean();
   shown.tokens = options_.scale.tokens_per_sample > 0;
   const auto samples_per_step = static_cast<double>(options_.scale.samples_per_step);
   const std::int64_t labels_per_sample =
@@ -253,7 +253,8 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
     row.add("memory_host_bytes", memory.host_bytes);
   }
   row.add("skipped", window_skipped_);
-  if (options_.answer->is_measured_by("top1")) row.add("top1", window_top1_ / steps);
+  if (options_.answer->hit_metric != nullptr && window_hits_.count > 0)
+    row.add(options_.answer->hit_metric, window_hits_.mean());
   if (rates.momentum) row.add("momentum", *rates.momentum);
   const double tflops = flops_per_s(step_seconds) / 1e12;
   const std::optional<double> utilization = mfu(step_seconds);
@@ -261,7 +262,8 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
   if (utilization) row.add("mfu", *utilization);
   add_rank_figures(row);
   write(row, state);
-  if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
+  if (!std::isfinite(result.loss) && result.has_labels)
+    event(state, "nonfinite", "loss is not finite");
   write_scalar("train/loss", state, result.loss);
   write_scalar("train/rate", state, rates.learning_rate);
   if (rates.momentum) write_scalar("train/momentum", state, *rates.momentum);
@@ -281,7 +283,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result,
       write_scalar(std::string("machine/") + key, state, *value);
   window_ = {};
   window_steps_ = window_skipped_ = 0;
-  window_top1_ = 0;
+  window_hits_ = {};
 }
 
 void Recorder::noise_scale(const RunState& state, const NoiseScale& noise,
@@ -338,6 +340,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
       .add("epoch", epoch_of(state))
       .add("split", split)
       .add("samples", samples);
+  if (options_.answer->is_map) row.add("counted", metrics.counted);
   row.add("loss", metrics.loss);
   write_scalar(split + "/loss", state, metrics.loss);
   for (const std::string_view word : options_.answer->metrics) {

@@ -140,7 +140,17 @@ class Recorder {
   bool prometheus_failed_ = false;
   bool reopening_failed_ = false;  ///< The last removed file could not be opened anew.
   double files_seen_at_ = 0;       ///< Time when removed files were looked for.
-  double smoothed_step_seconds_ = 0, window_top1_ = 0;
+  /// Shares of right rows in the steps of the window that have labels.
+  struct Hits {
+    double sum = 0;
+    std::int64_t count = 0;
+    void add(double share) {
+      sum += share;
+      ++count;
+    }
+    double mean() const { return sum / static_cast<double>(count); }
+  } window_hits_;
+  double smoothed_step_seconds_ = 0;
   std::optional<RankFigures> figures_;
   std::vector<std::string> hosts_;
   MemoryInUse logged_memory_;

@@ -52,14 +52,12 @@ void validate_positions(const std::vector<checkpoint::TensorSlice>& pieces,
 void compare_decks(const deck::Deck& stored, const deck::Deck& deck, const std::string& path,
                    Log& log) {
   std::string refused;
+  const auto shown = [](const std::string& value) { return value.empty() ? "not given" : value; };
   for (const deck::Difference& difference : deck::differences(stored, deck)) {
     if (difference.forbidden) {
       refused += fmt::format("{}{}: {} -> {}", refused.empty() ? "" : "; ", difference.key,
-                             difference.before, difference.after);
+                             shown(difference.before), shown(difference.after));
     } else {
-      const auto shown = [](const std::string& value) {
-        return value.empty() ? "not given" : value;
-      };
       log.info("changed since the checkpoint: {}: {} -> {}", difference.key,
                shown(difference.before), shown(difference.after));
     }

@@ -85,13 +85,12 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const data::DatasetInfo& set = run.train_set.info();
   const model::Model& model = run.replica->model();
   const Answer& answer = run.replica->options().answer();
-  const std::string form =
-      set.kind == data::DatasetKind::tokens
-          ? fmt::format("{} tokens of a vocabulary of {}", set.context,
-                        run.replica->options().classes)
-          : fmt::format("{}x{}x{} {}", set.height, set.width, set.channels,
-                        fmt::format("{} {}", answer.relation,
-                                    counted(set.outputs(), answer.part, answer.parts)));
+  const std::string form = set.kind == data::DatasetKind::tokens
+                               ? fmt::format("{} tokens of a vocabulary of {}", set.context,
+                                             run.replica->options().classes)
+                               : fmt::format("{}x{}x{} {}", set.height, set.width, set.channels,
+                                             fmt::format("{} {}", answer.has_units ? "with" : "in",
+                                                         data::outputs_in_words(set, answer)));
   log.info("run {}: {} in {}, {} of {}", run.deck.run.name,
            counted(model.weight_count(), "weight", "weights"),
            counted(model.block_count(), "block", "blocks"),

@@ -14,11 +14,11 @@ class ClassSetScorer : public Scorer {
       : classes_(static_cast<std::size_t>(classes)), counts_(counted * classes_) {}
 
   void add(const EvaluatedRows& rows) override {
-    TRIREME_EXPECT(rows.vectors.size() == rows.samples.size() * classes_ &&
-                   rows.logits.size() == rows.vectors.size());
-    for (std::size_t i = 0; i < rows.vectors.size(); ++i) {
+    TRIREME_EXPECT(rows.numbers.size() == rows.samples.size() * classes_ &&
+                   rows.logits.size() == rows.numbers.size());
+    for (std::size_t i = 0; i < rows.numbers.size(); ++i) {
       double* const counts = &counts_[counted * (i % classes_)];
-      const bool predicted = rows.logits[i] > 0, there = rows.vectors[i] > 0.5F;
+      const bool predicted = rows.logits[i] > 0, there = rows.numbers[i] > 0.5F;
       counts[hits] += predicted && there;
       counts[predictions] += predicted;
       counts[targets] += there;

@@ -46,7 +46,7 @@ void append_numbers(const EvaluatedRows& rows, const PredictionOptions& options,
                  output = rows.logits[i] * std + mean;
     predictions.push_back(static_cast<Number>(
         target.kind == AnswerKind::classes ? 1 / (1 + std::exp(-output)) : output));
-    if (options.targets) targets.push_back(static_cast<Number>(rows.vectors[i] * std + mean));
+    if (options.targets) targets.push_back(static_cast<Number>(rows.numbers[i] * std + mean));
   }
 }
 
@@ -58,11 +58,11 @@ void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptio
   to.loss.insert(to.loss.end(), rows.losses.begin(), rows.losses.end());
   if (rows.logits.empty()) return;
   const Answer& answer = target.answer();
-  if (answer.is_map && answer.is_vector)
+  if (answer.is_map && answer.has_float_targets)
     append_numbers(rows, options, target, to.field, to.field_target);
   else if (answer.is_map)
     append_pixels(to, rows, options);
-  else if (answer.is_vector)
+  else if (answer.has_float_targets)
     append_numbers(rows, options, target, to.prediction, to.target);
   else
     for (std::size_t i = 0, classes = static_cast<std::size_t>(rows.classes);

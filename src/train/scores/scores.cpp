@@ -47,7 +47,7 @@ double mean_of_defined(const std::vector<std::vector<double>>& each, std::size_t
 }
 
 std::unique_ptr<Scorer> make_scorer(const data::TargetOptions& target, std::int64_t outputs) {
-  TRIREME_EXPECT(target.answer().is_scored);
+  TRIREME_EXPECT(target.answer().is_scored());
   switch (target.kind) {
     case AnswerKind::classes: return score_class_sets(outputs);
     case AnswerKind::pixels: return score_pixels(outputs);

@@ -36,11 +36,11 @@ class ValueScorer : public Scorer {
 
 void ValueScorer::add(const EvaluatedRows& rows) {
   const std::size_t width = sums_.size();
-  TRIREME_EXPECT(rows.vectors.size() % width == 0 && rows.logits.size() == rows.vectors.size());
-  for (std::size_t i = 0; i < rows.vectors.size(); ++i) {
-    if (std::isnan(rows.vectors[i])) continue;  // It is missing.
+  TRIREME_EXPECT(rows.numbers.size() % width == 0 && rows.logits.size() == rows.numbers.size());
+  for (std::size_t i = 0; i < rows.numbers.size(); ++i) {
+    if (std::isnan(rows.numbers[i])) continue;  // It is missing.
     Sum& sum = sums_[i % width];
-    const double std = std_[i % width], normal = rows.vectors[i],
+    const double std = std_[i % width], normal = rows.numbers[i],
                  target = normal * std + mean_[i % width],
                  error = (static_cast<double>(rows.logits[i]) - normal) * std;
     sum.count += 1;

@@ -49,12 +49,12 @@ void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& s
   const std::size_t labels = samples * static_cast<std::size_t>(options.labels_per_sample());
   EvaluatedRows rows{.samples = {batch.samples, samples},
                      .labels = {},
-                     .vectors = {},
+                     .numbers = {},
                      .classes = options.classes,
                      .logits = {},
                      .losses = {}};
-  if (options.answer().is_vector)
-    rows.vectors = {batch.labels.as<float>(), labels};
+  if (options.answer().has_float_targets)
+    rows.numbers = {batch.labels.as<float>(), labels};
   else
     rows.labels = {batch.labels.as<std::int32_t>(), labels};
   std::vector<float> losses;

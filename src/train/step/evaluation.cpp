@@ -40,9 +40,14 @@ double Metrics::value_of(std::string_view metric) const {
 std::string describe(const Metrics& metrics, const Answer& answer) {
   std::vector<double> values;
   for (const std::string_view word : answer.metrics) values.push_back(metrics.value_of(word));
-  return fmt::format("{}, {}", describe(answer, values),
-                     answer.is_tokens() ? counted(metrics.num_labels, "token", "tokens")
-                                        : counted(metrics.num_samples, "sample", "samples"));
+  std::string text =
+      fmt::format("{}, {}", describe(answer, values),
+                  answer.is_tokens() ? counted(metrics.num_labels, "token", "tokens")
+                                     : counted(metrics.num_samples, "sample", "samples"));
+  if (metrics.counted < 1)
+    text += fmt::format(" ({:.2f} % of {} count)", 100 * metrics.counted,
+                        answer.has_units ? "their numbers" : "their pixels");
+  return text;
 }
 
 EvaluationPass start_pass(data::Loader& loader) {
@@ -117,7 +122,7 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
   }
   mesh.pipeline.broadcast(std::as_writable_bytes(std::span(&total, 1)),
                           mesh.shape.pipeline - 1);  // The last stage holds the sums.
-  const double count = total.count > 0 ? total.count : 1;
+  const double count = total.count;                  // 0: nothing is known, and the means are NaN
   return {total.loss / count, total.top1 / count, total.top5 / count,
           static_cast<std::int64_t>(total.count),
           mesh.data.all_reduce(samples, comm::Reduction::sum)};
@@ -128,7 +133,7 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
 Metrics evaluate(Replica& replica, const EvaluationPass& batches,
                  const std::function<void()>& before_error) {
   const ReplicaOptions& options = replica.options();
-  if (!options.answer().is_scored) return evaluate_losses(replica, batches, before_error);
+  if (!options.answer().is_scored()) return evaluate_losses(replica, batches, before_error);
   const std::unique_ptr<Scorer> scorer = make_scorer(options.target, options.classes);
   EvaluationPass pass = batches;
   pass.sink = [&](const EvaluatedRows& rows) {
@@ -137,6 +142,9 @@ Metrics evaluate(Replica& replica, const EvaluationPass& batches,
   };
   Metrics metrics = evaluate_losses(replica, pass, before_error);
   metrics.scores = scorer->gather(replica.mesh().world);
+  if (options.answer().is_map && metrics.num_samples > 0)
+    metrics.counted = static_cast<double>(metrics.num_labels) /
+                      static_cast<double>(metrics.num_samples * options.labels_per_sample());
   return metrics;
 }
 
@@ -155,9 +163,9 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
         .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = make_replica_options(deck, train, {});
   options.trains = false;
-  options.kept_rows = !keeps_rows && !options.answer().is_scored ? KeptRows::none
-                      : options.tokens()                         ? KeptRows::losses
-                                                                 : KeptRows::logits;
+  options.kept_rows = !keeps_rows && !options.answer().is_scored() ? KeptRows::none
+                      : options.tokens()                           ? KeptRows::losses
+                                                                   : KeptRows::logits;
   options.optimizer.ema = 0;  // The loaded weights are evaluated as they are.
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;

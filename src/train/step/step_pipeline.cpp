@@ -204,10 +204,10 @@ double StepPipeline::lap(Step& step, double& part) {
   return busy;
 }
 
-/// Returns the part of the labels of a step that counts.
+/// Returns the part of the labels of a step that counts; 1 if none does.
 double StepPipeline::counted_part(const Step& step) const {
-  const double labels = labels_per_step(replica_.options());
-  return labels > 0 ? step.totals.sums.count / labels : 1;
+  const double labels = labels_per_step(replica_.options()), count = step.totals.sums.count;
+  return labels > 0 && count > 0 ? count / labels : 1;
 }
 
 StepResult StepPipeline::end() {
@@ -302,9 +302,9 @@ std::optional<GradientSquares> StepPipeline::gradients_of(const Step& step,
                          .large = outcome.grad_norm * outcome.grad_norm};
 }
 
-/// Returns the norms of the update that was ended last.
+/// Returns the norms of the update that was ended last, whose gradient is divided by `divisor`.
 std::vector<TensorRecord> StepPipeline::tensor_records(optim::Optimizer& optimizer,
-                                                       double loss_scale) const {
+                                                       double divisor) const {
   const std::vector<optim::TensorNorm> norms = optimizer.tensor_norms();
   const auto& entries = replica_.model().parameters().entries();
   std::vector<TensorRecord> records;
@@ -314,7 +314,7 @@ std::vector<TensorRecord> StepPipeline::tensor_records(optim::Optimizer& optimiz
       continue;
     records.push_back({.name = entries[i].spec.name,
                        .weight_norm = norms[i].weight,
-                       .gradient_norm = norms[i].gradient / loss_scale,
+                       .gradient_norm = norms[i].gradient / divisor,
                        .update_ratio = norms[i].update / norms[i].weight,
                        .trust_ratio = norms[i].trust_ratio});
   }

@@ -48,7 +48,8 @@ double Health::limit_for(double mean_sum, std::int64_t applied) const {
              : std::numeric_limits<double>::infinity();
 }
 
-/// Order of decisions: overflow of the loss scale, dropped step, warnings, update of the mean.
+/// Order of decisions: overflow of the loss scale, step without labels, dropped step, warnings,
+/// update of the mean.
 std::vector<Health::Event> Health::observe(const StepResult& result) {
   std::vector<Event> events;
   const double ratio = result.loss / mean();
@@ -67,6 +68,14 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
                       false});
     return events;
   }
+  // Nothing can be learned from such a step, and nothing is wrong with the run.
+  if (!result.has_labels) {
+    events.push_back({"skipped_step",
+                      "the targets of all its samples are missing: the step is skipped, as are "
+                      "later ones without targets, which are not reported",
+                      !std::exchange(reported_missing_labels_, true)});
+    return events;
+  }
   if (!result.applied) {
     ++state_.consecutive_dropped;
     ++(spike ? state_.spikes : state_.nonfinite);
@@ -74,10 +83,8 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
         {"skipped_step",
          spike ? fmt::format("loss {:.6g} is {:.3g} times its running mean: the step is skipped",
                              result.loss, ratio)
-         : result.has_labels
-             ? fmt::format("loss or gradient is not finite (loss {}{}): the step is skipped",
-                           result.loss, last_nonfinite(result))
-             : "the targets of all its samples are missing: the step is skipped"});
+               : fmt::format("loss or gradient is not finite (loss {}{}): the step is skipped",
+                             result.loss, last_nonfinite(result))});
     return events;
   }
   state_.consecutive_dropped = 0;

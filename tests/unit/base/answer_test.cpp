@@ -59,9 +59,9 @@ TEST(Answer, TargetsAreAllButTokens) {
 
 TEST(Answer, PropertiesGoTogether) {
   for (const Answer& answer : answers()) {
-    EXPECT_FALSE(answer.has_units && !answer.is_vector) << answer.word;
+    EXPECT_FALSE(answer.has_units && !answer.has_float_targets) << answer.word;
     EXPECT_FALSE(answer.allows_cutmix && answer.is_map) << answer.word;
-    EXPECT_EQ(answer.is_scored, !answer.is_one_class() && !answer.is_tokens()) << answer.word;
+    EXPECT_TRUE(answer.hit_metric == nullptr || answer.is_measured_by(answer.hit_metric));
     EXPECT_EQ(std::string(answer.prediction).empty(), answer.is_tokens()) << answer.word;
   }
 }

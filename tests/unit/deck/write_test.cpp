@@ -89,7 +89,7 @@ void draw_model(Deck& deck, const std::function<int(int)>& up_to) {
 /// Draws targets that are maps, and removes what cannot be combined with them.
 void draw_map(Deck& deck, const std::function<int(int)>& up_to) {
   deck.target = {.kind = AnswerKind::pixels, .classes = 2 + up_to(9)};
-  if (up_to(1)) deck.target.ignore = 255 - 0.5 * up_to(1);
+  if (up_to(1)) deck.target.ignore = 255 - up_to(1);
   if (up_to(1)) deck.target = {.kind = AnswerKind::field, .mean = {1}, .std = {2}};
   deck.loss.kind = &model::default_loss(deck.target.kind);
   if (up_to(1)) deck.data.hdf5.target_layout = "cwh";
@@ -246,7 +246,7 @@ Deck draw(std::mt19937& random) {
       while (!deck.loss.kind->takes(deck.target.kind));
       if (deck.loss.kind->has_delta) deck.loss.delta = unit();
       deck.data.augment.mixing.cutmix = 0;
-    } else if (family_of(deck.model).makes_maps) {
+    } else if (family_of(deck.model).makes_maps()) {
       draw_map(deck, up_to);
     }
   }

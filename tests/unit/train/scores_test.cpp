@@ -28,7 +28,7 @@ Scores scores_of(const data::TargetOptions& target, std::int64_t outputs,
   const std::unique_ptr<Scorer> scorer = make_scorer(target, outputs);
   scorer->add({.samples = samples,
                .labels = {},
-               .vectors = vectors,
+               .numbers = vectors,
                .classes = outputs,
                .logits = logits,
                .losses = {}});
@@ -47,7 +47,7 @@ Scores scores_of_pixels(std::int64_t classes, const std::vector<float>& logits,
 
 TEST(Scores, HaveTheMetricsOfTheirAnswerInItsOrder) {
   for (const Answer& answer : answers()) {
-    if (!answer.is_scored) continue;
+    if (!answer.is_scored()) continue;
     const Scores scores = make_scorer({.kind = answer.kind}, 3)->gather(comm::Communicator());
     EXPECT_EQ(scores.answer, &answer);
     EXPECT_EQ(scores.all.size(), answer.metrics.size());

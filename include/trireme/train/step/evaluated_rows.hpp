@@ -17,9 +17,9 @@ struct EvaluatedRows {
   /// Classes: one for each sample, or pixel of a map; -1: unknown. Language models: the tokens that
   /// follow, [samples, context].
   std::span<const std::int32_t> labels;
-  /// Targets that are vectors [samples, classes] or fields [samples, pixels, classes], normalized;
-  /// NaN: unknown.
-  std::span<const float> vectors = {};
+  /// Targets that are float32 (Answer::has_float_targets): vectors [samples, classes] or fields
+  /// [samples, pixels, classes], normalized; NaN: unknown.
+  std::span<const float> numbers = {};
   std::int64_t classes = 0;  ///< Outputs of a sample, pixel or token.
   std::span<const float>
       logits;  ///< Images: outputs [samples, classes] or [samples, pixels, classes].

@@ -23,6 +23,7 @@ struct Metrics {
   double loss = 0, top1 = 0, top5 = 0;
   std::int64_t num_labels = 0;  ///< Those that count.
   std::int64_t num_samples = 0;
+  double counted = 1;                 ///< Maps: the share of the labels of all samples that counts.
   std::optional<Scores> scores = {};  ///< Of answers that have them (Answer::is_scored).
   double perplexity() const { return std::exp(loss); }
   /// Returns the metric of a word (EvaluationMetric), which must be measured for the answer.

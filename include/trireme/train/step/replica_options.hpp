@@ -27,7 +27,8 @@ struct ReplicaOptions {
   data::AugmentOptions augment;     ///< What the device does with images.
   Shape image;                      ///< [H, W, C] for images; undefined for tokens.
   DType pixel_type = DType::uint8;  ///< Type of stored images: uint8, uint16, float16, float32.
-  /// Outputs for a sample or token: classes or values; of language models the vocabulary size.
+  /// Outputs for a sample, pixel or token: classes or numbers; of language models the vocabulary
+  /// size.
   std::int64_t classes = 0;
   data::TargetOptions target;  ///< Ignored for language models.
   /// Extents of a target that is a map; else 0.
@@ -94,12 +95,12 @@ struct ReplicaOptions {
   /// Returns the labels per sample: the sequence length, or for each place (pixel of a map, or
   /// sample) a class or the numbers of a vector.
   std::int64_t labels_per_sample() const {
-    return tokens() ? context() : outputs().places() * (answer().is_vector ? classes : 1);
+    return tokens() ? context() : outputs().places() * (answer().has_float_targets ? classes : 1);
   }
   /// Returns the rows of outputs per sample.
   std::int64_t rows_per_sample() const { return tokens() ? context() : outputs().places(); }
   /// Returns the type of labels.
-  DType label_type() const { return answer().is_vector ? DType::float32 : DType::int32; }
+  DType label_type() const { return answer().has_float_targets ? DType::float32 : DType::int32; }
   /// Returns the type of the input of the model: that of tokens, or of stored images.
   DType input_type() const { return tokens() ? DType::int32 : pixel_type; }
   /// Returns the input shape of one micro-batch: images [B, H, W, C], tokens [B, T].

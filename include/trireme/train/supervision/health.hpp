@@ -72,6 +72,7 @@ class Health {
   HealthState state_;
   /// The previous step had a large norm, or a loss spike.
   bool norm_was_large_ = false, loss_was_spike_ = false;
+  bool reported_missing_labels_ = false;
 };
 
 /// The busy seconds of this rank in some steps.
