@@ -26,6 +26,8 @@ kind = "chain"
 blocks = [
   { kind = "conv", channels = 6, kernel = 3, padding_mode = "periodic" },
   { kind = "activation", activation = "relu" },
+  { kind = "conv", channels = 6, kernel = 3 },
+  { kind = "activation", activation = "relu" },
   { kind = "conv", channels = %d, kernel = 1 },
 ]
 [data]
@@ -167,8 +169,8 @@ class MapPredictions(harness.Case):
         new = self.predicted()
         self.assertEqual(set(new), {"index", "file", "row", "files", "value"})
         np.testing.assert_allclose(new["value"], known["value"], rtol=1e-6, atol=1e-6)
-        for ranks in (2, 3):
-            other = self.evaluated(ranks=ranks)[1]
+        for ranks, words in ((2, ()), (3, ()), (2, ("--set", "parallel.pipeline=2"))):
+            other = self.evaluated(*words, ranks=ranks)[1]
             np.testing.assert_array_equal(other["target"], known["target"])
             np.testing.assert_allclose(other["value"], known["value"], rtol=1e-6, atol=1e-6)
 
@@ -180,6 +182,18 @@ class MapPredictions(harness.Case):
         new = self.predicted()["value"]
         self.assertEqual(new.shape, (EVALUATED, HEIGHT, WIDTH))
         np.testing.assert_allclose(new, known["value"], rtol=1e-6, atol=1e-6)
+
+    def test_a_map_that_is_smaller_than_its_input(self):
+        for split, (_, classes, _) in self.sets.items():
+            with h5py.File(self.path(split + ".h5"), "a") as file:
+                del file["class"]
+                file["class"] = classes[:, ::2, ::2]
+        self.run_of(
+            PIXELS.replace('kernel = 3, padding_mode = "periodic"', "kernel = 3, stride = 2")
+        )
+        known, new = self.evaluated()[1], self.predicted()
+        self.assertEqual(known["label"].shape, (EVALUATED, HEIGHT // 2, WIDTH // 2))
+        self.assertTrue((new["predicted"] == known["predicted"]).all())
 
     def test_what_is_refused(self):
         self.run_of(PIXELS)
