@@ -12,6 +12,7 @@
 #include "app/check/assumed_data.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/data/labels/label_meaning.hpp"
+#include "trireme/train/datasets.hpp"
 #include "trireme/train/run/run.hpp"
 
 namespace trireme::app {

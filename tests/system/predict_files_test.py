@@ -139,17 +139,17 @@ class PredictFiles(harness.Case):
         # A file of an earlier version names the bits alone.
         self.copy("old.h5")
         with h5py.File(self.path("old.h5"), "a") as file:
-            self.assertEqual(file["state"].attrs["pixel_type"], "uint16")
-            del file["state"].attrs["pixel_type"]
+            self.assertEqual(file["state"].attrs["pixel_float"], 0)
+            del file["state"].attrs["pixel_float"]
         text = self.predict("new/uint16.h5", "--out", "old_answers.h5", checkpoint="old.h5")
         self.assertIn("does not say whether its 16 bits are uint16 or float16", text)
         for name in ("predicted", "top_probability"):
             known, old = (self.datasets(file)[0][name] for file in ("known.h5", "old_answers.h5"))
             self.assertTrue((known == old).all())
         with h5py.File(self.path("old.h5"), "a") as file:
-            file["state"].attrs["pixel_type"] = "float32"
+            file["state"].attrs["pixel_float"] = 2
         text = self.predict("new/uint16.h5", "--out", "o.h5", expect=2, checkpoint="old.h5")
-        self.assertIn('its state pixel_type is "float32" beside pixel_bits 16', text)
+        self.assertIn("its state pixel_float is 2 beside pixel_bits 16", text)
 
     def test_a_file_is_a_sample(self):
         self.make()

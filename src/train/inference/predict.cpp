@@ -26,6 +26,7 @@
 #include "trireme/io/file.hpp"
 #include "trireme/model/family.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/train/datasets.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/run_state.hpp"

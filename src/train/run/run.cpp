@@ -25,6 +25,7 @@
 #include "trireme/ops/linear.hpp"
 #include "trireme/optim/groups.hpp"
 #include "trireme/train/advice.hpp"
+#include "trireme/train/datasets.hpp"
 #include "trireme/train/records/describe.hpp"
 #include "trireme/train/step/sum_order.hpp"
 

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "trireme/base/check.hpp"
-#include "trireme/base/text.hpp"
 #include "trireme/optim/groups.hpp"
 
 namespace trireme::train {
@@ -69,6 +68,9 @@ constexpr std::pair<const char*, std::int64_t optim::PlateauState::*> plateau_co
     {"plateau_bad_evaluations", &optim::PlateauState::bad_evaluations},
     {"plateau_cooldown_left", &optim::PlateauState::cooldown_left},
     {"plateau_reductions", &optim::PlateauState::reductions}};
+
+/// Returns whether the values of a type of pixels are real numbers.
+bool is_real(DType type) { return type == DType::float16 || type == DType::float32; }
 
 /// Returns a text of a checkpoint's state; "" if it is missing or not a text.
 std::string state_text(const checkpoint::Info& info, const char* key) {
@@ -146,7 +148,8 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
     info.state["image_width"] = options.image[1];
     info.state["image_channels"] = options.image[2];
     info.state["pixel_bits"] = 8 * size_of(options.pixel_type);
-    info.state["pixel_type"] = to_string(options.pixel_type);
+    // No text: HDF5 1.14.2 crashes when it copies a group of many attributes with one.
+    info.state["pixel_float"] = std::int64_t{is_real(options.pixel_type)};
   }
   info.state["seed"] = seed;
   info.state["dataset"] = dataset;
@@ -210,13 +213,14 @@ std::optional<TrainedImages> trained_images_of(const checkpoint::Info& info,
   TrainedImages images{{extent("image_height"), extent("image_width"), extent("image_channels")},
                        extent("pixel_bits"),
                        {}};
-  if (!is_missing("pixel_type")) {
-    const std::string word = state_text(info, "pixel_type");
+  if (!is_missing("pixel_float")) {
+    const auto real = value_or<std::int64_t>(info, "pixel_float", -1);
     for (const DType type : {DType::uint8, DType::uint16, DType::float16, DType::float32})
-      if (word == to_string(type)) images.pixel_type = type;
-    validate(images.pixel_type && 8 * size_of(*images.pixel_type) == images.pixel_bits,
-             "{}: its state pixel_type is \"{}\" beside pixel_bits {}, which no run can write",
-             path, printable(word), images.pixel_bits);
+      if (8 * size_of(type) == images.pixel_bits && std::int64_t{is_real(type)} == real)
+        images.pixel_type = type;
+    validate(images.pixel_type.has_value(),
+             "{}: its state pixel_float is {} beside pixel_bits {}, which no run can write", path,
+             real, images.pixel_bits);
   }
   return images;
 }

@@ -23,6 +23,7 @@
 #include "trireme/data/labels/label_meaning.hpp"
 #include "trireme/device/profile_range.hpp"
 #include "trireme/monitor/trace.hpp"
+#include "trireme/train/datasets.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/trainer.hpp"
 

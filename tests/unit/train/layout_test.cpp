@@ -3,6 +3,7 @@
 // Tests train::resolve_layout (train/layout.hpp): the mesh, steps and epochs that follow from a
 // deck, a dataset and a number of ranks, and the messages for decks and datasets that do not fit.
 #include "trireme/train/layout.hpp"
+#include "trireme/train/datasets.hpp"
 
 #include <string>
 
