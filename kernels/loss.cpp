@@ -50,6 +50,12 @@ KOKKOS_INLINE_FUNCTION RowTarget target_of(const CrossEntropy<T>& args, std::int
   return weight >= 0.5 ? RowTarget{own, partner, weight} : RowTarget{partner, own, 1 - weight};
 }
 
+/// Returns the weight of the class `label`, which must be valid.
+template <class T>
+KOKKOS_INLINE_FUNCTION float weight_of_class(const CrossEntropy<T>& args, std::int64_t label) {
+  return args.class_weights == nullptr ? 1.0f : args.class_weights[label];
+}
+
 template <class T>
 struct Row {
   CrossEntropy<T> args;
@@ -86,9 +92,10 @@ struct Row {
                  label_target = (1 - smoothing) * target.weight;
     // Without smoothing, an infinite difference must not become 0 * infinity = NaN.
     const double smoothed = smoothing > 0 ? even * sums.value[1] : 0;
-    args.row_losses[row] = log(exponentials) - label_target * label_difference - smoothed;
+    const float weight = weight_of_class(args, label), scale = args.gradient_scale * weight;
+    args.row_losses[row] =
+        weight * (log(exponentials) - label_target * label_difference - smoothed);
     args.row_ranks[row] = rank;
-    const float scale = args.gradient_scale;
     const auto gradient_at = [&](double difference, double share) {
       return static_cast<float>(scale * (exp(difference) / exponentials - share - even));
     };
@@ -101,7 +108,7 @@ struct Row {
       at_second = gradient_at(difference, share);
     }
     if (dx == nullptr) return;
-    const float inverse = static_cast<float>(args.gradient_scale / exponentials);
+    const float inverse = static_cast<float>(scale / exponentials);
     const float level = static_cast<float>(even * scale);
 #pragma omp simd
     for (std::int64_t i = 0; i < classes; ++i)
@@ -135,6 +142,7 @@ struct RowByTeam {
     // Read before the gradient may overwrite them.
     const float label_logit = to_float(x[label]),
                 second_logit = second < 0 ? 0 : to_float(x[second]);
+    const float weight = weight_of_class(args, label);
     const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes),
                  label_target = (1 - smoothing) * target.weight,
                  second_target = (1 - smoothing) * (1 - target.weight);
@@ -145,7 +153,7 @@ struct RowByTeam {
                         .label_logit = label_logit,
                         .largest = softmax.largest,
                         .exponentials = softmax.exponentials,
-                        .scale = args.gradient_scale,
+                        .scale = args.gradient_scale * weight,
                         .label_target = label_target,
                         .even = even};
     const std::int32_t rank = gradient_of_row(group, x, dx, head, gradient);
@@ -157,7 +165,7 @@ struct RowByTeam {
         smoothing > 0 ? even * (softmax.logits - static_cast<double>(classes) * softmax.largest)
                       : 0;
     args.row_losses[row] =
-        log(softmax.exponentials) - label_target * difference(label_logit) - smoothed;
+        weight * (log(softmax.exponentials) - label_target * difference(label_logit) - smoothed);
     args.row_ranks[row] = rank;
     if (second < 0) return;
     args.row_losses[row] -= second_target * difference(second_logit);
@@ -178,10 +186,13 @@ struct Sum {
     const Sums<4> sums =
         group.add_in_double(Sums<4>(), args.rows, [=](std::int64_t row, double* term) {
           const std::int32_t rank = a.row_ranks[row];
+          // A row that is not missing may have a label that is no class, without a weight.
+          const std::int32_t label = a.labels[row];
+          const double weight = rank >= 0 && label < a.classes ? weight_of_class(a, label) : 1.0f;
           term[0] = rank < 0 ? 0 : a.row_losses[row];
-          term[1] = rank >= 0;
-          term[2] = rank >= 0 && rank < 1;
-          term[3] = rank >= 0 && rank < 5;
+          term[1] = rank >= 0 ? weight : 0;
+          term[2] = rank >= 0 && rank < 1 ? weight : 0;
+          term[3] = rank >= 0 && rank < 5 ? weight : 0;
         });
     if (!group.is_leader()) return;
     for (int s = 0; s < 4; ++s) args.sums[s] = sums.value[s];

@@ -165,13 +165,42 @@ void check_map(const Deck& deck, Reader& reader) {
          "scales images, and not their targets", "use random_crop, or remove it");
   refuse(augment.evaluate.crop > 0, "data.augment.evaluate", "scales images, and not their targets",
          "remove it");
+}
+
+/// Refuses what does not go together with labels that may not count, or count differently: the
+/// divisor of the gradient is known only at the end of a step.
+void check_counted_labels(const Deck& deck, Reader& reader) {
+  const Answer& answer = answer_of(deck);
+  const std::vector<double>& weights = deck.loss.class_weights;
+  if (!answer.is_map && weights.empty()) return;
+  const std::string cause = !weights.empty() ? "loss.class_weights are given"
+                                             : fmt::format("target.kind = \"{}\"", answer.word);
+  const auto refuse = [&](bool found, const char* key, const char* why, const char* advice) {
+    if (found && !reader.any_wrong({key, "loss.class_weights"}))
+      reader.add_mistake(key, fmt::format("{}, but {}; {}", why, cause, advice));
+  };
   refuse(deck.optimizer.clip_value > 0, "optimizer.clip_value",
-         "clips before the pixels that count are known", "use clip_norm");
+         "clips before the labels that count are known", "use clip_norm");
   refuse(deck.parallel.sync != parallel::SyncKind::step, "parallel.sync",
-         "updates before the pixels that count are known", "use \"step\"");
+         "updates before the labels that count are known", "use \"step\"");
   refuse(deck.monitor.noise_scale.has_value(), "monitor.noise_scale",
-         "compares gradients of micro-batches, in which different numbers of pixels may count",
+         "compares gradients of micro-batches, in which different numbers of labels may count",
          "remove it");
+  if (weights.empty()) return;
+  refuse(deck.loss.label_smoothing > 0, "loss.label_smoothing", "spreads a label over all classes",
+         "use one of the two");
+  refuse(deck.data.augment.mixing.is_on(),
+         deck.data.augment.mixing.mixup > 0 ? "data.augment.mixup" : "data.augment.cutmix",
+         "mixes classes", "use one of the two");
+  if (std::all_of(weights.begin(), weights.end(), [](double one) { return one == 0; }))
+    reader.add_mistake("loss.class_weights",
+                       "all are 0, so that nothing counts; give a number above 0");
+  const auto classes = static_cast<std::int64_t>(weights.size());
+  if (deck.target.classes > 0 && classes != deck.target.classes &&
+      !reader.any_wrong({"target.classes", "loss.class_weights"}))
+    reader.add_mistake("loss.class_weights",
+                       fmt::format("has {}, but target.classes = {}; give one for each class",
+                                   counted(classes, "number", "numbers"), deck.target.classes));
 }
 
 /// Requires a loss, and augmentations, that fit the targets; and files that have such targets.
@@ -189,6 +218,7 @@ void check_target(const Deck& deck, Reader& reader) {
   }
   if (reader.any_wrong({"target.kind"})) return;
   if (answer.is_map) check_map(deck, reader);
+  check_counted_labels(deck, reader);
   if (answer.is_one_class() || answer.is_tokens()) return;
   if (!deck.data.hdf5.is_used() && !reader.any_wrong({"data.hdf5.input"}))
     reader.add_mistake("target.kind",

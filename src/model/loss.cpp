@@ -20,8 +20,10 @@ namespace {
 void compute_cross_entropy(ops::Context& context, const Tensor& outputs, const Tensor& targets,
                            const LossSettings& settings, const Tensor& sums,
                            const Tensor& doutputs) {
-  ops::cross_entropy(context, outputs, {targets, settings.label_smoothing, settings.label_weights},
-                     settings.gradient_scale, sums, doutputs);
+  ops::cross_entropy(
+      context, outputs,
+      {targets, settings.label_smoothing, settings.label_weights, settings.class_weights},
+      settings.gradient_scale, sums, doutputs);
 }
 
 template <ops::ValueLossForm form>
@@ -31,17 +33,20 @@ void compute_value_loss(ops::Context& context, const Tensor& outputs, const Tens
                   settings.gradient_scale, sums, doutputs);
 }
 
+// As many as a target of pixels can have classes.
+constexpr std::size_t max_class_weights = 1 << 16;
+
 using ops::ValueLossForm;
 constexpr AnswerKind one_class[] = {AnswerKind::one_class, AnswerKind::pixels, AnswerKind::tokens},
                      several_classes[] = {AnswerKind::classes},
-                     numbers[] = {AnswerKind::values, AnswerKind::field};
+                     real_numbers[] = {AnswerKind::values, AnswerKind::field};
 constexpr LossKind all_losses[] = {
     {"cross-entropy", one_class, true, false, compute_cross_entropy},
     {"binary-cross-entropy", several_classes, false, false,
      compute_value_loss<ValueLossForm::logistic>},
-    {"mse", numbers, false, false, compute_value_loss<ValueLossForm::squared>},
-    {"l1", numbers, false, false, compute_value_loss<ValueLossForm::absolute>},
-    {"huber", numbers, false, true, compute_value_loss<ValueLossForm::huber>}};
+    {"mse", real_numbers, false, false, compute_value_loss<ValueLossForm::squared>},
+    {"l1", real_numbers, false, false, compute_value_loss<ValueLossForm::absolute>},
+    {"huber", real_numbers, false, true, compute_value_loss<ValueLossForm::huber>}};
 
 }  // namespace
 
@@ -81,6 +86,12 @@ void visit_keys(Visitor& v, AnswerKind answer, LossOptions& loss) {
            "huber: sets the error from which the loss grows linearly.",
            {kind.has_delta, "loss.kind = \"huber\"", "loss.kind"}},
           real(loss.delta, above(0)));
+  v.field({"class_weights",
+           "Gives each class the weight with which its samples, or pixels, count in the loss of "
+           "training.",
+           {kind.has_label_smoothing && answer != AnswerKind::tokens,
+            "loss.kind = \"cross-entropy\" of images", "loss.kind"}},
+          numbers(loss.class_weights, at_least(0), max_class_weights, false));
 }
 
 }  // namespace trireme::model

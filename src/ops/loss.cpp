@@ -23,6 +23,8 @@ void run(Context& context, const Tensor& logits, const ClassTargets& targets, fl
   args.logits = logits.as<T>();
   args.labels = targets.labels.as<std::int32_t>();
   args.weights = targets.weights.defined() ? targets.weights.as<float>() : nullptr;
+  args.class_weights =
+      targets.class_weights.defined() ? targets.class_weights.as<float>() : nullptr;
   args.dlogits = dlogits.defined() ? dlogits.as<T>() : nullptr;
   args.row_losses = row_losses.as<double>();
   args.row_ranks = row_ranks.as<std::int32_t>();
@@ -34,12 +36,15 @@ void run(Context& context, const Tensor& logits, const ClassTargets& targets, fl
 
 void cross_entropy(Context& context, const Tensor& logits, const ClassTargets& targets,
                    float gradient_scale, const Tensor& sums, const Tensor& dlogits) {
-  const auto& [labels, smoothing, weights] = targets;
+  const auto& [labels, smoothing, weights, class_weights] = targets;
   TRIREME_EXPECT(logits.shape.rank() == 2 && is_compute_type(logits.dtype));
   TRIREME_EXPECT(labels.dtype == DType::int32 && labels.elements() == logits.shape[0]);
   TRIREME_EXPECT(!weights.defined() ||
                  (weights.dtype == DType::float32 && weights.elements() == labels.elements() &&
                   labels.elements() % 2 == 0));
+  TRIREME_EXPECT(!class_weights.defined() ||
+                 (class_weights.dtype == DType::float32 && !weights.defined() && smoothing == 0 &&
+                  class_weights.elements() == logits.shape[1]));
   TRIREME_EXPECT(sums.dtype == DType::float64 && sums.elements() == 4);
   TRIREME_EXPECT(!dlogits.defined() ||
                  (dlogits.dtype == logits.dtype && dlogits.elements() == logits.elements()));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Softmax cross-entropy against a double-precision reference: loss, accuracy, gradient, ties, few
-// classes, missing rows, logits that are not finite, labels that are mixed in pairs, number of
-// threads, and the workspace that meta plans.
-// The gradient is also checked against finite differences of the loss.
+// classes, weights of classes, missing rows, logits that are not finite, labels that are mixed in
+// pairs, number of threads, and the workspace that meta plans. The gradient is also checked against
+// finite differences of the loss.
 
 #include "trireme/ops/loss.hpp"
 
@@ -79,8 +79,8 @@ struct LossFixture {
     if (labels.data != nullptr) assign(labels, Values(label.begin(), label.end()));
   }
   void run(float smoothing, float gradient_scale, const Tensor& to) {
-    ops::cross_entropy(fixture.context, logits, {labels, smoothing, weights}, gradient_scale, sums,
-                       to);
+    ops::cross_entropy(fixture.context, logits, {labels, smoothing, weights, class_weights},
+                       gradient_scale, sums, to);
   }
   /// Mixes labels in pairs: weights of 0, 1, 1/2 and between.
   void mix() {
@@ -90,7 +90,7 @@ struct LossFixture {
     if (weights.data != nullptr) assign(weights, Values(weight.begin(), weight.end()));
   }
   OpsFixture fixture;
-  Tensor logits, labels, sums, dlogits, weights;
+  Tensor logits, labels, sums, dlogits, weights, class_weights;
   std::vector<int> label;
   std::vector<float> weight;
 };
@@ -158,6 +158,38 @@ TEST(CrossEntropy, OfMixedLabelsEqualsReference) {
         }
       }
     }
+  }
+}
+
+/// Rows of a class count as often as its weight says: the sums are those of runs with the rows of
+/// one class each, times their weights. Powers of 2 scale the gradient without a rounding.
+TEST(CrossEntropy, CountsRowsByTheWeightOfTheirClass) {
+  const Values weights = {2, 0.5, 0, 1, 8};
+  const auto classes = static_cast<std::int64_t>(weights.size());
+  for (const DType dtype : compute_types) {
+    LossFixture weighted(67, classes, dtype), plain(67, classes, dtype);
+    weighted.class_weights = weighted.fixture.make(DType::float32, {classes});
+    assign(weighted.class_weights, weights);
+    weighted.run(0, 0.25f, weighted.dlogits);
+    plain.run(0, 0.25f, plain.dlogits);
+    Values gradient = values(plain.dlogits), expected(4);
+    for (std::size_t row = 0; row < plain.label.size(); ++row)
+      for (std::int64_t c = 0; c < classes; ++c)
+        gradient[static_cast<std::size_t>(static_cast<std::int64_t>(row) * classes + c)] *=
+            plain.label[row] < 0 ? 1 : weights[static_cast<std::size_t>(plain.label[row])];
+    EXPECT_EQ(values(weighted.dlogits), gradient);
+    for (std::int64_t c = 0; c < classes; ++c) {
+      Values labels(plain.label.begin(), plain.label.end());
+      for (double& label : labels) label = label == static_cast<double>(c) ? label : -1;
+      assign(plain.labels, labels);
+      plain.run(0, 0.25f, {});
+      for (int s = 0; s < 4; ++s)
+        expected[static_cast<std::size_t>(s)] +=
+            weights[static_cast<std::size_t>(c)] * value_at(plain.sums, s);
+    }
+    EXPECT_NEAR(value_at(weighted.sums, 0), expected[0], 1e-12 * expected[0]);
+    for (int s = 1; s < 4; ++s)
+      EXPECT_EQ(value_at(weighted.sums, s), expected[static_cast<std::size_t>(s)]);
   }
 }
 

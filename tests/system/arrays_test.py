@@ -136,6 +136,21 @@ class Arrays(harness.Case):
                 self.assertEqual(self.weights(name, self.table()), expected)
         self.assertEqual(self.weights("chunked/?.hdf5", self.table(), ranks=2), expected)
 
+    def test_class_weights(self):
+        """Equal weights change no bit; those of one class let the network learn it alone."""
+        self.write("data/a.h5", x=self.x[..., 0], y=LABELS)
+        expected = self.weights("data", self.table())
+        words = ("--set", "loss.class_weights=[2, 2, 2, 2]")
+        self.assertEqual(self.weights("data", self.table(), *words, ranks=2), expected)
+        words = ("--set", "loss.class_weights=[0, 0, 1, 0]", "--set", "monitor.every=1 step")
+        self.weights("data", self.table(), *words)
+        rows = harness.read_rows(self.path("run_%d" % self.runs), "train")
+        self.assertLess(rows[-1]["loss"], 0.3 * rows[0]["loss"])
+        self.assertEqual(rows[-1]["top1"], 1)
+        words = ("--set", "loss.class_weights=[1, 1]", "--set", "data.train=data")
+        text = self.train(*words, "--set", "data.validation=data", expect=2).text
+        self.assertIn("loss.class_weights has 2 numbers, but data.train", text)
+
     def test_logarithms(self):
         """log1p is that of numpy in float64, of every type; numbers of -1 or less are refused."""
         counts = np.abs(self.x).astype("u2")

@@ -33,6 +33,21 @@ def loss_of_classes(out, y):
     return -log_p[hit].sum() / counts.sum(), slope / counts.sum()
 
 
+def weighted_loss_of_classes(weights):
+    """Returns loss_of_classes() as the mean over the weights of the labels' classes, as of
+    PyTorch's CrossEntropyLoss(weight)."""
+
+    def loss(out, y):
+        shifted = out - out.max(-1, keepdims=True)
+        log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+        hit = (y >= 0)[..., None] & (y[..., None] == np.arange(out.shape[-1]))
+        weight = (hit * weights).sum(-1, keepdims=True)
+        slope = weight * (np.exp(log_p) - hit)
+        return -(weight * log_p)[hit].sum() / weight.sum(), slope / weight.sum()
+
+    return loss
+
+
 def loss_of_numbers(out, y):
     """Returns the mean squared error over the targets that are not NaN, and its derivative."""
     error = np.nan_to_num(out - y)

@@ -15,7 +15,7 @@ try:
     import h5py
     import numpy as np
     from PIL import Image
-    from map_twin import MapTwin, loss_of_classes, loss_of_numbers
+    from map_twin import MapTwin, loss_of_classes, loss_of_numbers, weighted_loss_of_classes
     from mlp_twin import initial_weights
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
@@ -115,9 +115,9 @@ class Maps(harness.Case):
             y = np.moveaxis((field - [[[1]], [[0]], [[0]]]) / [[[2]], [[1]], [[1]]], 1, 3)
         return np.moveaxis(x, 1, 3).astype(np.float64), y
 
-    def check_losses(self, kind, loss, loss_of_pytorch):
-        """Compares the losses of every layout with the twin's. Returns the twin and the folders of
-        the runs."""
+    def check_losses(self, kind, loss, loss_of_pytorch, *change):
+        """Compares the losses of every layout with the twin's. Yields the twin and the last row of
+        an evaluation."""
         self.write_deck(DECK % kind)
         weights = initial_weights(self)
         twin, again = (MapTwin(weights, RATE, MOMENTUM) for _ in range(2))
@@ -143,14 +143,15 @@ class Maps(harness.Case):
         for i, (words, ranks) in enumerate(layouts):
             with self.subTest(layout=words, ranks=ranks):
                 folder = "run_%d" % i
-                self.train("--set", "run.folder=" + folder, *words, ranks=ranks)
+                self.train("--set", "run.folder=" + folder, *change, *words, ranks=ranks)
                 found = [row["loss"] for row in self.rows(folder)]
                 for a, b in zip(found, expected, strict=True):
                     self.assertAlmostEqual(a, b, delta=2e-4 * max(1, b))
                 row = self.rows(folder, "evaluate")[-1]
                 self.assertEqual(row["samples"], EVALUATED)
                 x_e, y_e = self.data("validation", kind)
-                value = loss(twin.forward(x_e)[1], y_e)[0]
+                plain = loss_of_classes if kind is PIXELS else loss
+                value = plain(twin.forward(x_e)[1], y_e)[0]
                 self.assertAlmostEqual(row["loss"], value, delta=2e-4 * max(1, value))
                 yield twin, row
 
@@ -176,6 +177,20 @@ class Maps(harness.Case):
             self.assertAlmostEqual(row["accuracy"], right, delta=0.005)
             self.assertNotIn("top1", row)
             self.assertAlmostEqual(row["counted"], (y >= 0).mean(), delta=1e-12)
+
+    def test_class_weights(self):
+        weights = [0.5, 3, 0]
+
+        def of_pytorch(torch):
+            loss = torch.nn.CrossEntropyLoss(torch.tensor(weights).double(), ignore_index=-1)
+            return lambda out, y: loss(out, y)
+
+        loss = weighted_loss_of_classes(np.array(weights))
+        change = ("--set", "loss.class_weights=%s" % weights)
+        for _, row in self.check_losses(PIXELS, loss, of_pytorch, *change):
+            self.assertLess(row["accuracy_of"][2], 0.5)  # nothing was learned of class 2
+        text = self.train("--set", "loss.class_weights=[1, 2]", expect=2).text
+        self.assertIn("has 2 numbers, but target.classes = 3", text)
 
     def test_field(self):
         def of_pytorch(torch):

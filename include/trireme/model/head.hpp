@@ -18,6 +18,8 @@ struct LossSettings {
   /// Images: float32, one per sample, as in ops::ClassTargets and ops::ValueTargets; undefined:
   /// targets are not mixed.
   Tensor label_weights = {};
+  /// Classes and pixels: float32 [classes], as in ops::ClassTargets; undefined: 1.
+  Tensor class_weights = {};
   /// Evaluation of image models: receives the outputs, float32 [rows, classes or values], where
   /// each pixel of a map is a row; undefined: they are not kept.
   Tensor logits = {};

@@ -66,7 +66,8 @@ struct ModelOutputs {
 struct LossOptions {
   const LossKind* kind = nullptr;  ///< null: default_loss() of the targets (loss.hpp)
   double label_smoothing = 0;
-  double delta = 1;  ///< of Huber's loss
+  double delta = 1;                        ///< of Huber's loss
+  std::vector<double> class_weights = {};  ///< one for each class; empty: 1
 };
 
 }  // namespace trireme::model

@@ -15,10 +15,13 @@ struct ClassTargets {
   Tensor labels;  ///< int32 [B]; -1 marks a missing row, also as a partner
   float smoothing = 0;
   Tensor weights = {};  ///< float32 [B] in [0, 1], B even; undefined: 1
+  /// float32 [V], not together with `weights` or `smoothing`; undefined: 1
+  Tensor class_weights = {};
 };
 
 /// Enqueues the softmax cross-entropy of logits [B, V].
 ///
+/// With `class_weights` a row counts as often as the weight of its label says, in all sums.
 /// A missing row is not counted and has gradient 0. The partner of a missing row has the weight 1.
 /// `sums` float64 [4] = loss sum, count, correct at rank 1, correct at rank 5, added row by row in
 /// double precision. The class of the larger weight is ranked, at 1/2 the row's own. `dlogits`

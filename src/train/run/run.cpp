@@ -290,6 +290,11 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
     options.image = {train.height, train.width, train.channels};
     options.pixel_type = train.pixel_type;
     options.classes = train.outputs();
+    const auto weights = static_cast<std::int64_t>(deck.loss.class_weights.size());
+    validate(weights == 0 || weights == options.classes,
+             "loss.class_weights has {}, but data.train = \"{}\" has {}; give one for each class",
+             counted(weights, "number", "numbers"), deck.data.train,
+             counted(options.classes, "class", "classes"));
     options.target = deck.target;
     options.target_height = train.target_height;
     options.target_width = train.target_width;

@@ -21,6 +21,16 @@
 namespace trireme::train {
 namespace {
 
+/// Returns a copy of numbers that stay the same for the whole run.
+Tensor copy_to_device(const ReplicaResources& resources, const std::vector<float>& numbers) {
+  const Tensor copy = resources.memory.batches.allocate(DType::float32, {std::ssize(numbers)});
+  if (resources.context.meta()) return copy;
+  const Stream& stream = resources.context.stream();
+  copy_bytes(stream, copy.data, numbers.data(), numbers.size() * sizeof(float));
+  synchronize(stream);
+  return copy;
+}
+
 /// Returns what the first stage does with images. Of many channels, mean and standard deviation are
 /// copied to the device.
 ops::ImagePreparation preparation_of(const ReplicaResources& resources) {
@@ -43,14 +53,16 @@ ops::ImagePreparation preparation_of(const ReplicaResources& resources) {
                 preparation.inverse_std);
     return preparation;
   }
-  preparation.statistics =
-      resources.memory.batches.allocate(DType::float32, {2, static_cast<std::int64_t>(channels)});
-  if (resources.context.meta()) return preparation;
-  const Stream& stream = resources.context.stream();
-  copy_bytes(stream, preparation.statistics.data, statistics.data(),
-             statistics.size() * sizeof(float));
-  synchronize(stream);
+  preparation.statistics = copy_to_device(resources, statistics);
   return preparation;
+}
+
+/// Returns loss.class_weights in the memory of the last stage, which computes the loss.
+Tensor class_weights_of(const ReplicaResources& resources) {
+  const std::vector<double>& weights = resources.options.loss.class_weights;
+  const bool is_last = resources.mesh.coordinates.stage + 1 == resources.mesh.shape.pipeline;
+  if (weights.empty() || !is_last || !resources.options.trains) return {};
+  return copy_to_device(resources, std::vector<float>(weights.begin(), weights.end()));
 }
 
 /// Returns memory on the last stage for what ReplicaOptions::kept_rows names.
@@ -130,6 +142,7 @@ PipelineStage::PipelineStage(const ReplicaResources& resources,
           {std::max<std::int64_t>(resources.options.accumulation, max_unread_micro_batches), 4})),
       kept_rows_(allocate_kept_rows(resources)),
       preparation_(preparation_of(resources)),
+      class_weights_(class_weights_of(resources)),
       samples_per_step_(resources.options.global * update.gradient_ranks() /
                         resources.mesh.shape.data),
       statistic_scale_(static_cast<float>(
@@ -285,7 +298,8 @@ void PipelineStage::backward(const parallel::PipelineAction& action) {
             static_cast<float>(
                 reducer_.scale() /
                 static_cast<double>(samples_per_step_ * resources_.options.labels_per_sample())),
-        .label_weights = uploader_->retained(action.micro_batch).label_weights};
+        .label_weights = uploader_->retained(action.micro_batch).label_weights,
+        .class_weights = class_weights_};
     store_.acquire(resources_.context, here.end(), here.end() - 1);
     reducer_.block_begins(resources_.context, here.end());
     slot.activation_store.acquire(resources_.context, here.parts() - 1);

@@ -28,11 +28,11 @@ bool may_overlap(const Replica& replica, const Device& device) {
          options.sync == parallel::SyncKind::step && !options.loss_scale;
 }
 
-/// Returns the labels of a step if some may not count, by whose number gradients are divided; else
-/// 0.
+/// Returns the labels of a step, by whose number gradients are divided, if some may not count, or
+/// count differently; else 0.
 double labels_per_step(const ReplicaOptions& options) {
-  return options.answer().is_map ? static_cast<double>(options.global * options.labels_per_sample())
-                                 : 0;
+  const bool differ = options.answer().is_map || !options.loss.class_weights.empty();
+  return differ ? static_cast<double>(options.global * options.labels_per_sample()) : 0;
 }
 
 /// Returns whether the mean loss is finite and at most `limit`.

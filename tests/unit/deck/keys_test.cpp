@@ -73,7 +73,7 @@ std::vector<Deck> decks_of_all_kinds() {
                           {"target.kind", "values"},
                           {"target.normalize", "{ mean = [0.5], std = [2] }"},
                           {"loss.kind", "huber"}}),
-      with(map_deck, {{"target.ignore", "255"}}),
+      with(map_deck, {{"target.ignore", "255"}, {"loss.class_weights", "[1, 2]"}}),
       with(minimal_deck, {{"batch.ramp", "[[\"0 epochs\", 64]]"}}),
       with(minimal_deck, {{"schedule.kind", "plateau"}, {"data.validation", "a"}}),
   };

@@ -250,6 +250,13 @@ Deck draw(std::mt19937& random) {
       draw_map(deck, up_to);
     }
   }
+  if (model::loss_of(deck.loss, answer_of(deck).kind).has_label_smoothing && !is_text &&
+      deck.optimizer.clip_value == 0 && deck.parallel.sync == parallel::SyncKind::step &&
+      !deck.data.augment.mixing.is_on() && up_to(1)) {
+    deck.loss.label_smoothing = 0;
+    for (std::int64_t i = std::max<std::int64_t>(2, deck.target.classes); i > 0; --i)
+      deck.loss.class_weights.push_back(1 + up_to(3));
+  }
   draw_schedule_kind(deck, unit, up_to);
   deck.run.stop = up_to(1) && deck.schedule.length
                       ? Duration{60.0 * (1 + up_to(1000)), Duration::Unit::seconds}
@@ -271,7 +278,8 @@ Deck draw(std::mt19937& random) {
   if (up_to(1) && deck.batch.global > deck.batch.micro && deck.batch.ramp.empty() &&
       deck.optimizer.clip_value == 0 && deck.parallel.sync_batch_norm == 0 &&
       deck.parallel.shard < parallel::ShardKind::gradients &&
-      deck.parallel.sync == parallel::SyncKind::step && !answer_of(deck).is_map)
+      deck.parallel.sync == parallel::SyncKind::step && !answer_of(deck).is_map &&
+      deck.loss.class_weights.empty())
     deck.monitor.noise_scale = counted();
   if (up_to(1)) deck.monitor.tensors = counted();
   if (up_to(1)) deck.monitor.machine = "./some \"node\".toml";

@@ -122,6 +122,7 @@ class PipelineStage {
   Tensor kept_rows_;  ///< As read_rows(); undefined without ReplicaOptions::kept_rows.
   std::unique_ptr<BatchUploader> uploader_;
   ops::ImagePreparation preparation_;
+  Tensor class_weights_;
   /// Buffers for messages between stages; outgoing gradients use the two buffers in turn.
   Tensor incoming_, outgoing_[2];
   comm::Engine::Request outgoing_requests_[2] = {0, 0};
