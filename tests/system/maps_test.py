@@ -23,6 +23,7 @@ except ImportError as error:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SAMPLES, EVALUATED, HEIGHT, WIDTH, STEPS, GLOBAL, CLASSES = 48, 11, 6, 8, 20, 12, 3
 RATE, MOMENTUM = 0.2, 0.9
+EMULATED = ("--allow-faults", "--set", "debug.device=emulated")
 DECK = """
 [run]
 name = "maps"
@@ -139,6 +140,8 @@ class Maps(harness.Case):
             ((), 2),
             ((), 3),
             (("--set", "parallel.pipeline=2"), 2),
+            (EMULATED, 1),
+            (("--set", "parallel.shard=gradients", *EMULATED), 2),
         )
         for i, (words, ranks) in enumerate(layouts):
             with self.subTest(layout=words, ranks=ranks):
