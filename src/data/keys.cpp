@@ -134,7 +134,7 @@ void visit_keys(Visitor& v, const AppliesTo& images, TargetOptions& target) {
   static const std::string with_maps =
       kinds_of_targets([](const Answer& answer) { return answer.is_map; });
   v.field({"ignore",
-           "pixels, field: gives the number of pixels that do not count.",
+           "pixels, field: gives the number that marks pixels which do not count.",
            {target.answer().is_map, with_maps.c_str(), "target.kind"}},
           optional_real(target.ignore, between(-1e300, 1e300)));
   static const std::string with_units =

@@ -154,7 +154,8 @@ void check_map(const Deck& deck, Reader& reader) {
              model::kinds_with([](const model::Family& family) { return family.makes_maps(); }));
   const std::optional<double>& ignore = deck.target.ignore;
   refuse(!answer.has_float_targets && ignore && *ignore != std::floor(*ignore), "target.ignore",
-         "is no whole number, as classes are", "name the number of pixels that do not count");
+         "is no whole number, as classes are",
+         "give the whole number that marks pixels which do not count");
   refuse(augment.mixing.is_on(),
          augment.mixing.mixup > 0 ? "data.augment.mixup" : "data.augment.cutmix",
          "mixes the targets of samples", "remove it");

@@ -13,7 +13,7 @@ namespace trireme::data {
 struct TargetOptions {
   AnswerKind kind = AnswerKind::one_class;
   std::int64_t classes = 0;           ///< pixels: their number
-  std::optional<double> ignore = {};  ///< maps: the number of pixels that do not count
+  std::optional<double> ignore = {};  ///< maps: marks pixels that do not count
   /// normalize = { mean, std } of values or components, one for each or one for all; empty: 0 and 1
   std::vector<double> mean, std;
   const Answer& answer() const { return answer_of(kind); }
