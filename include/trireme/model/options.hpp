@@ -4,6 +4,7 @@
 #include <any>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/expect.hpp"
 
