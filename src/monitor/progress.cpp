@@ -2,6 +2,7 @@
 #include "trireme/monitor/progress.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include <sys/ioctl.h>
@@ -39,7 +40,7 @@ std::string progress_line(const Progress::State& state) {
   if (state.total_steps > 0) line += fmt::format("/{}", state.total_steps);
   line += fmt::format(", epoch {:.2f}", state.epoch);
   if (state.total_epochs > 0) line += fmt::format("/{:.4g}", state.total_epochs);
-  line += fmt::format(", loss {:.4f}", state.loss);
+  line += std::isnan(state.loss) ? ", loss -" : fmt::format(", loss {:.4f}", state.loss);
   if (state.accuracy >= 0) line += fmt::format(", accuracy {:.2f} %", 100 * state.accuracy);
   if (state.per_second > 0)
     line +=

@@ -161,11 +161,27 @@ class Arrays(harness.Case):
             with self.subTest(type):
                 self.write("logs/a.h5", x=counts[..., 0].astype(type), y=LABELS)
                 self.assertEqual(self.weights("logs", self.table(more=more)), expected)
+        # The stored number counts, and not its float32.
+        near = np.full((SAMPLES, SIDE, SIDE), 1e-9 - 1)
+        near[:, 0] = 1e200
+        self.write("near/a.h5", x=near, y=LABELS)
+        self.write_deck(DECK % self.table(more=more))
+        words = ("--set", "data.train=near", "--set", "data.validation=near")
+        text = harness.run("check", "deck.toml", *words, "--statistics", "--json", cwd=self.folder)
+        found = json.loads(text.stdout)["statistics"]
+        self.assertAlmostEqual(found["mean"][0], np.log1p(near).mean(), delta=1e-4)
+        # An evaluation reads as training did.
+        run = "run_%d/checkpoints/step_000000010.h5" % self.runs
+        words = ("--set", "data.validation=logs", "--set", "data.train=logs")
+        words += ("--checkpoint", run, "--set", "data.hdf5.transform=none")
+        result = harness.run("evaluate", "deck.toml", *words, cwd=self.folder)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("its model was trained with data.hdf5.transform", result.text)
         below = counts[..., 0].astype("f4")
         below[7, 3, 2] = -1
         self.write("other/a.h5", x=below, y=LABELS)
         table = self.table(more=more)
-        words = "/x: sample 7 has -1 (h 3, w 2, c 0); data.hdf5.transform"
+        words = "/x: sample 7 has a value that is missing, infinite, NaN, or -1 or less (h 3, w 2"
         self.write_deck(DECK % table)
         sets = ("--set", "data.train=other/a.h5", "--set", "data.validation=other/a.h5")
         self.assertIn(words, self.train(*sets, expect=2).text)

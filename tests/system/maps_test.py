@@ -194,6 +194,11 @@ class Maps(harness.Case):
             self.assertLess(row["accuracy_of"][2], 0.5)  # nothing was learned of class 2
         text = self.train("--set", "loss.class_weights=[1, 2]", expect=2).text
         self.assertIn("has 2 numbers, but target.classes = 3", text)
+        # Only their ratios matter.
+        for i, scale in enumerate((1, 1e-200, 1e300)):
+            scaled = "loss.class_weights=%s" % [weight * scale for weight in (1, 4, 2)]
+            self.train("--set", scaled, "--set", "run.folder=scaled_%d" % i)
+            self.assertEqual(self.digest("scaled_%d" % i), self.digest("scaled_0"))
 
     def test_field(self):
         def of_pytorch(torch):
@@ -356,8 +361,8 @@ every = "1 step"
         for words in ((), ("--set", "health.skip_nonfinite=false")):
             folder = "run_%d" % len(words)
             text = self.train("--set", "run.folder=" + folder, *words).text
-            self.assertEqual(text.count("the targets of all its samples are missing"), 1, text)
-            self.assertIn("step 2: the targets of all its samples are missing", text)
+            self.assertEqual(text.count("no label of its samples counts"), 1, text)
+            self.assertIn("step 2: no label of its samples counts", text)
             rows = self.rows(folder)
             self.assertEqual([row["loss"] is None for row in rows], 5 * [False, True, True, True])
             self.assertLess(rows[-4]["loss"], rows[0]["loss"])
@@ -394,6 +399,20 @@ every = "1 step"
                 "classes",
                 np.where(classes == 255, 100, classes.astype("i2") * 10).astype("i2"),
                 {"scale_factor": 0.1, "missing_value": np.int16(100)},
+                "",
+            ),
+            (
+                PIXELS,
+                "classes",
+                np.where(classes == 255, -9999, classes).astype("f2"),
+                {},
+                "ignore=-9999",
+            ),
+            (
+                PIXELS,
+                "classes",
+                np.where(classes == 255, -9999.0, classes).astype("f2"),
+                {"_FillValue": -9999.0},
                 "",
             ),
             (FIELD, "more", field[:, 2:].astype("f4"), {}, ""),

@@ -45,7 +45,45 @@ tensorboard = false
 CHECKPOINT = "run/checkpoints/step_000000004.h5"
 
 
+CHAIN = """
+[model]
+kind = "chain"
+blocks = [%s]
+[data]
+"""
+
+
 class PredictFiles(harness.Case):
+    def test_networks_whose_tensors_do_not_tell_the_extents(self):
+        """The extents of the input are those of the checkpoint, which need not be square."""
+        x = np.random.default_rng(3).normal(size=(SAMPLES, 6, 10, 2)).astype("f4")
+        for name in ("train", "validation"):
+            with h5py.File(self.path(name + ".h5"), "w") as file:
+                file["x"], file["y"] = x, np.arange(SAMPLES) % CLASSES
+        model = '[model]\nkind = "mlp"\nwidths = [16]\n[data]\n'
+        for blocks in (
+            '{ kind = "flatten" }, { kind = "linear", width = 7 }',
+            '{ kind = "conv", channels = 3, kernel = 3 }, { kind = "flatten" }, '
+            '{ kind = "linear", width = 7 }',
+            '{ kind = "residual", body = [{ kind = "conv", channels = 2, kernel = 3 }] }, '
+            '{ kind = "pool", pool = "global" }, { kind = "linear", width = 7 }',
+        ):
+            self.write_deck(DECK.replace(model, CHAIN % blocks).replace('"hw"', '"hwc"'))
+            self.train("--restart", "none")
+            self.predict("validation.h5", "--out", "out.h5", "--overwrite")
+            words = ("--checkpoint", CHECKPOINT, "--predictions", "known.h5", "--overwrite")
+            result = harness.run("evaluate", "deck.toml", *words, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            with h5py.File(self.path("out.h5")) as new, h5py.File(self.path("known.h5")) as known:
+                self.assertTrue((new["predicted"][:] == known["predicted"][:]).all())
+
+    def test_predictions_in_a_folder_of_data_are_refused(self):
+        self.train_on(deck=DECK.replace('"validation.h5"', '"sets"'), sets=True)
+        words = ("--checkpoint", CHECKPOINT, "--predictions", "sets/p.h5")
+        result = harness.run("evaluate", "deck.toml", *words, cwd=self.folder)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("would be read with sets the next time", result.text)
+
     def make(self, form=np.float32):
         """Writes the sets with inputs of this type."""
         self.x = {}
@@ -57,8 +95,11 @@ class PredictFiles(harness.Case):
                 file["x"] = x
                 file["y"] = np.arange(samples) % CLASSES
 
-    def train_on(self, form=np.float32, deck=DECK):
+    def train_on(self, form=np.float32, deck=DECK, sets=False):
         self.make(form)
+        if sets:
+            os.mkdir(self.path("sets"))
+            os.rename(self.path("validation.h5"), self.path("sets/validation.h5"))
         self.write_deck(deck)
         self.train()
 

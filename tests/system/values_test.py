@@ -309,6 +309,14 @@ class Values(harness.Case):
         self.assertEqual([table for table, _, _ in tables], ["data.augment", "target"])
         for table, key, value in tables:
             self.train("--set", "%s.%s=%s" % (table, key, value), "--set", "run.folder=" + table)
+        # A large mean takes no digits.
+        with h5py.File(self.path("train.h5"), "a") as file:
+            file["first"][:] = y[:, 0] = 1e9 + np.random.default_rng(5).normal(size=SAMPLES)
+        for change in ((), ("--unset", "target.normalize")):
+            result = harness.run(*words, "--json", *change, cwd=self.folder)
+            found = json.loads(result.stdout)["statistics"]
+            self.assertAlmostEqual(found["target_std"][0], y[:, 0].std(), delta=1e-5)
+            self.assertAlmostEqual(found["target_mean"][0], y[:, 0].mean(), delta=1e-5)
         words += ("--assume", "fields:960,4x4x1,values:3")
         self.assertIn("leave one of them out", self.refused(*words))
 

@@ -126,8 +126,8 @@ struct Family {
   std::string (*differing_block)(const ModelOptions& before,
                                  const ModelOptions& after) = NoAnswer();
   /// Returns the number of classes from the tensors of a file with the names of
-  /// docs/reference/tensor_names.md.
-  std::int64_t (*classes_in)(const ModelOptions&, const ShapeInFile&);
+  /// docs/reference/tensor_names.md. `input`: shape of a batch, as far as it is known; else empty.
+  std::int64_t (*classes_in)(const ModelOptions&, const Shape& input, const ShapeInFile&);
   /// Returns the shape of a batch of one sample from these tensors; extents on which no tensor
   /// depends are any that the model takes. Throws InputError if the tensors do not tell it.
   Shape (*input_in)(const ModelOptions&, const ShapeInFile&);

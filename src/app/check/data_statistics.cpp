@@ -9,12 +9,14 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "trireme/ops/image.hpp"
 #include "trireme/tensor/arena.hpp"
+#include "trireme/train/run/run.hpp"
 
 namespace trireme::app {
 namespace {
@@ -84,9 +86,11 @@ class PlainSamples {
 std::string means(const std::vector<double>& mean, const std::vector<double>& std) {
   std::vector<std::string> numbers;
   for (std::size_t i = 0; i < mean.size(); ++i) {
-    const double digit = std[i] > 0 ? std::pow(10, std::floor(std::log10(std[i])) - 3) : 0;
+    const bool varies = std[i] > 0 && mean[i] != 0;
+    const double digits =
+        varies ? std::floor(std::log10(std::abs(mean[i]))) - std::floor(std::log10(std[i])) + 4 : 7;
     numbers.push_back(
-        fmt::format("{:.7g}", digit > 0 ? std::round(mean[i] / digit) * digit : mean[i]));
+        fmt::format("{:.{}g}", mean[i], static_cast<int>(std::clamp(digits, 1.0, 17.0))));
   }
   return fmt::format("{}", fmt::join(numbers, ", "));
 }
@@ -94,8 +98,36 @@ std::string means(const std::vector<double>& mean, const std::vector<double>& st
 /// Returns the line of a table; a number that never changes is not divided.
 std::string normalize_line(const std::vector<double>& mean, std::vector<double> std) {
   const std::string text = means(mean, std);
+  const bool fits = std::ranges::all_of(
+      std, [](double one) { return one == 0 || (one >= 1e-30 && one <= 1e30); });
   for (double& one : std) one = one > 0 ? one : 1;
-  return fmt::format("normalize = {{ mean = [{}], std = [{:.4g}] }}\n", text, fmt::join(std, ", "));
+  return fmt::format("normalize = {{ mean = [{}], std = [{:.4g}] }}{}\n", text,
+                     fmt::join(std, ", "),
+                     fits ? "" : "  # out of range: give the dataset a scale_factor");
+}
+
+/// Adds evenly spaced samples of a set; an empty span: the inputs, or the targets, are not added.
+void add_samples(const data::Dataset& dataset, const DataStatistics& statistics,
+                 std::span<Moments> channels, std::span<Moments> components) {
+  PlainSamples samples(dataset);
+  for (std::int64_t i = 0; i < statistics.samples; ++i) {
+    samples.read(i * statistics.of / statistics.samples, !components.empty());
+    if (!channels.empty()) add_all(samples.input(), channels);
+    if (!components.empty()) add_all(samples.target(), components);
+  }
+}
+
+/// Gives `to` the means and deviations of components that were normalized by `from`.
+void add_unit_scale(std::span<const Moments> components, const data::TargetOptions& from,
+                    data::TargetOptions& to) {
+  std::vector<double> mean, std;
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    mean.push_back(components[i].mean() * from.std_of(i) + from.mean_of(i));
+    const double deviation = components[i].deviation() * from.std_of(i);
+    std.push_back(deviation > 0 ? deviation : 1);
+  }
+  to.mean = std::move(mean);
+  to.std = std::move(std);
 }
 
 }  // namespace
@@ -109,21 +141,23 @@ DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& d
   const bool has_units = deck.target.answer().has_units;
   std::vector<Moments> channels(static_cast<std::size_t>(dataset.info().channels)),
       components(has_units ? static_cast<std::size_t>(dataset.info().target_size) : 0);
-  PlainSamples samples(dataset);
-  for (std::int64_t i = 0; i < statistics.samples; ++i) {
-    samples.read(i * statistics.of / statistics.samples, has_units);
-    add_all(samples.input(), channels);
-    if (has_units) add_all(samples.target(), components);
-  }
+  add_samples(dataset, statistics, channels, components);
   for (const Moments& one : channels) {
     statistics.mean.push_back(one.mean());
     statistics.std.push_back(one.deviation());
   }
-  for (std::size_t i = 0; i < components.size(); ++i) {
-    // The targets were normalized as the deck says now.
-    statistics.target_mean.push_back(components[i].mean() * deck.target.std_of(i) +
-                                     deck.target.mean_of(i));
-    statistics.target_std.push_back(components[i].deviation() * deck.target.std_of(i));
+  if (!has_units) return statistics;
+  // Targets come as float32 of (number - mean) / std. With the first result for these, a second
+  // pass has the digits that a large mean takes.
+  deck::Deck normalized = deck;
+  add_unit_scale(components, deck.target, normalized.target);
+  const data::Dataset again(deck.data.train, train::training_form(normalized));
+  std::vector<Moments> exact(components.size());
+  add_samples(again, statistics, {}, exact);
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double scale = normalized.target.std_of(i);
+    statistics.target_mean.push_back(exact[i].mean() * scale + normalized.target.mean_of(i));
+    statistics.target_std.push_back(exact[i].deviation() * scale);
   }
   return statistics;
 }

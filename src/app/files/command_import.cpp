@@ -154,7 +154,7 @@ ExitCode import_command(const ImportOptions& options) {
   const model::ShapeInFile shape_of = [&](const std::vector<std::string>& names, int rank) {
     return shape_in(weights, names, rank);
   };
-  const std::int64_t classes = family.classes_in(deck.model, shape_of);
+  const std::int64_t classes = family.classes_in(deck.model, {}, shape_of);
   const Shape input = family.input_in(deck.model, shape_of);
   validate(!config || config->vocabulary == classes,
            "{}: its embedding has {} rows, but vocab_size = {} in the config.json beside it",

@@ -6,6 +6,7 @@
 // the results of single samples to this file; gather the results of all ranks; rank 0 computes
 // scores of classes from them and prints them; files are written.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "confusion_file.hpp"
 #include "predictions_file.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/arrays/array_files.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/run/run.hpp"
 #include "trireme/train/run/trainer.hpp"
@@ -106,11 +108,11 @@ std::string to_json(const EvaluateOptions& options, const train::CheckpointEvalu
 
 /// Checks options that the command line cannot check by itself. Throws InputError.
 void validate_options(const EvaluateOptions& options, const std::vector<std::string>& given,
-                      const Answer& answer) {
+                      const deck::Deck& deck) {
   const auto is_given = [&](const char* option) {
     return std::find(given.begin(), given.end(), option) != given.end();
   };
-  validate_answer_options(answer, given);
+  validate_answer_options(deck::answer_of(deck), given);
   validate(is_given("--worst") || !is_given("--worst-count"),
            "--worst-count is about the picture of --worst; add --worst FILE.svg");
   for (const char* option : {"--top", "--logits", "--overwrite"})
@@ -124,8 +126,13 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
            options.worst);
   if (is_given("--worst")) validate_output("--worst", options.worst, OutputForm::svg);
   if (is_given("--confusion")) validate_confusion_file(options.confusion);
-  if (is_given("--predictions"))
-    validate_predictions_file("--predictions", options.predictions, options.overwrites);
+  if (!is_given("--predictions")) return;
+  validate_predictions_file("--predictions", options.predictions, options.overwrites);
+  for (const std::string& place : {deck.data.train, deck.data.validation, deck.data.test})
+    validate(!deck.data.hdf5.is_used() || place.empty() ||
+                 !data::takes_array_file(place, options.predictions),
+             "--predictions {}: would be read with {} the next time; name a file in another folder",
+             options.predictions, place);
 }
 
 /// Returns the sink that keeps the results of samples; an empty one if nothing asks for them.
@@ -193,7 +200,8 @@ void print_results(const EvaluateOptions& options, const train::CheckpointEvalua
                  train::calibration_bins);
     if (found.metrics.scores)
       fmt::print("{}", score_table(*found.metrics.scores, deck.data.hdf5.target));
-    fmt::print("{}: loss {:.6f}, {}\n", options.split, found.metrics.loss,
+    fmt::print("{}: loss {}, {}\n", options.split,
+               std::isnan(found.metrics.loss) ? "-" : fmt::format("{:.6f}", found.metrics.loss),
                train::describe(found.metrics, deck::answer_of(deck)));
   }
   std::fflush(stdout);
@@ -218,7 +226,7 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
     const deck::Deck deck = read_deck(options.deck, world, deck::DeckPurpose::evaluation);
     const bool classes = deck::answer_of(deck).is_one_class();
     comm::together(world, [&] {
-      if (world.rank() == 0) validate_options(options, given, deck::answer_of(deck));
+      if (world.rank() == 0) validate_options(options, given, deck);
     });
     std::optional<KokkosScope> kokkos;
     comm::together(

@@ -99,6 +99,11 @@ bool has_name_of_targets(const std::string& path) {
          has("truth") || has("segment");
 }
 
+/// Returns whether a dataset has the bounds of a coordinate (the CF conventions).
+bool are_bounds(const ArrayDataset& dataset) {
+  return dataset.path.ends_with("_bnds") || dataset.path.ends_with("_bounds");
+}
+
 /// Returns the letters of the dimensions of a sample: channels are the fewest.
 std::string guess_layout(const std::vector<std::int64_t>& shape) {
   if (shape.size() == 2) return "c";
@@ -180,8 +185,9 @@ std::optional<ArrayGuess> guess_values(const std::vector<ArrayDataset>& datasets
   if (input == nullptr) return std::nullopt;
   std::vector<std::string> targets;
   for (const ArrayDataset& one : datasets)
-    if (is_usable(one) && !one.is_coordinate && one.shape[0] == input->shape[0] &&
-        numbers(one) <= max_values && least_ratio * numbers(one) <= numbers(*input))
+    if (is_usable(one) && !one.is_coordinate && !are_bounds(one) &&
+        one.shape[0] == input->shape[0] && numbers(one) <= max_values &&
+        least_ratio * numbers(one) <= numbers(*input))
       targets.push_back(one.path);
   if (targets.empty()) return std::nullopt;
   return ArrayGuess{form_of(*input, targets, datasets), AnswerKind::values};

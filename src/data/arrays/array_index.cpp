@@ -20,6 +20,7 @@
 #include "data/shards/stored_list.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/kernels/types.hpp"
 
 namespace trireme::data {
 namespace {
@@ -282,15 +283,19 @@ ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path
            "{}: its attributes scale_factor and add_offset must be finite, but are {} and {}",
            variable.rows.location, variable.scale, variable.offset);
   // NaN is no value in any case. The attribute may have another type than the dataset.
-  const bool is_float32 =
-      variable.rows.kind == io::StoredDataset::Kind::real && variable.rows.element_bytes == 4;
   if (!file.has_attribute(path, "_FillValue"))
     if (const auto fill = default_fill(file, variable.rows)) variable.missing.push_back(*fill);
   for (const char* name : {"_FillValue", "missing_value"})
     if (const auto value = number_attribute(file, path, name); value && !std::isnan(*value))
-      variable.missing.push_back(is_float32 ? static_cast<double>(static_cast<float>(*value))
-                                            : *value);
+      variable.missing.push_back(as_stored(variable.rows, *value));
   return variable;
+}
+
+double as_stored(const io::StoredDataset& rows, double value) {
+  if (rows.kind != io::StoredDataset::Kind::real || rows.element_bytes == 8) return value;
+  const auto single = static_cast<float>(value);
+  if (rows.element_bytes == 4) return single;
+  return to_float(from_float<Float16>(single));
 }
 
 std::array<std::int64_t, 3> array_extents(const ArrayVariable& input, const std::string& layout) {

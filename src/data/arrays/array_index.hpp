@@ -19,6 +19,9 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& fo
 ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path,
                               io::StoredDataset dataset);
 
+/// Returns a number as a dataset of this type holds it: rounded to float16 or float32.
+double as_stored(const io::StoredDataset& rows, double value);
+
 /// Returns the type of the images of an indexed file.
 DType array_type(const ShardIndex& file);
 

@@ -26,13 +26,18 @@
 namespace trireme::data {
 namespace {
 
+double unchanged(double number) { return number; }
+double log1p_of(double number) { return std::log1p(number); }
+
 /// One dataset of an image: of the input, or of a target that is a map.
 struct ArrayInput {
   StoredRows rows;
   std::string location;
   double scale = 1, offset = 0;
   std::vector<double> missing;
+  /// The numbers are float64 in memory, and become change(stored * scale + offset).
   bool is_packed = false;
+  double (*change)(double) = unchanged;
   std::int64_t first_channel = 0, channels = 1;
   /// The dimensions of a row, the innermost last, and the elements of the sample between neighbors.
   std::array<std::int64_t, 3> extents{1, 1, 1}, steps{0, 0, 0};
@@ -73,7 +78,7 @@ void scatter_packed(const ArrayInput& input, const std::byte* row, std::byte* sa
   scatter(input, reinterpret_cast<float*>(sample), [&](std::int64_t i) {
     for (const double missing : input.missing)
       if (from[i] == missing) return std::numeric_limits<float>::quiet_NaN();
-    return static_cast<float>(from[i] * input.scale + input.offset);
+    return static_cast<float>(input.change(from[i] * input.scale + input.offset));
   });
 }
 
@@ -141,14 +146,17 @@ class ArraySource : public SampleSource {
     const std::array<std::int64_t, 3> steps{width * channels, channels, 1};
     std::int64_t first_channel = 0;
     for (const ArrayVariable& variable : variables) {
+      const bool is_changed = &images == &inputs_ && transform_ != ArrayForm::Transform::none,
+                 is_packed = variable.is_packed() || is_changed;
       std::unique_ptr<ArrayInput> input(
           new ArrayInput{{path_, file.stamp, variable.rows, resources.files, resources.cache,
-                          variable.is_packed() ? io::Hdf5Number::float64 : memory},
+                          is_packed ? io::Hdf5Number::float64 : memory},
                          variable.rows.location,
                          variable.scale,
                          variable.offset,
                          variable.missing,
-                         variable.is_packed()});
+                         is_packed,
+                         is_changed ? log1p_of : unchanged});
       input->first_channel = first_channel;
       first_channel += input->channels = array_extents(variable, layout)[2];
       // Dimensions that the layout lacks come first, with the extent 1.
@@ -172,6 +180,10 @@ class ArraySource : public SampleSource {
     const Shape extents = add_images(file, file.targets, sample.arrays.target_layout,
                                      io::Hdf5Number::float64, resources, maps_);
     target_ = sample.target;
+    // What marks pixels that do not count is a number of the file, rounded to its type.
+    for (std::size_t i = 0; target_.ignore && i < maps_.size(); ++i)
+      if (!file.targets[i].is_packed())
+        maps_[i]->missing.push_back(as_stored(file.targets[i].rows, *target_.ignore));
     if (target_.answer().has_float_targets) {
       info_.labels = extents;
       info_.label_type = DType::float32;
@@ -254,12 +266,9 @@ class ArraySource : public SampleSource {
       classify(index, map, static_cast<std::int32_t*>(labels));
   }
 
-  /// Returns whether a number of a map is missing: not finite, or target.ignore, which a float32
-  /// may hold rounded.
+  /// Returns whether a number of a map is missing: not finite, or target.ignore.
   bool does_not_count(double number) const {
-    if (!std::isfinite(number)) return true;
-    return target_.ignore && (number == *target_.ignore ||
-                              static_cast<float>(number) == static_cast<float>(*target_.ignore));
+    return !std::isfinite(number) || (target_.ignore && number == *target_.ignore);
   }
 
   void normalize(std::int64_t index, const std::vector<double>& map, float* numbers) const {
@@ -319,23 +328,15 @@ class ArraySource : public SampleSource {
       else
         scatter_bits<std::uint32_t>(*input, row.data(), sample);
     }
-    const std::int64_t elements = info_.input.elements(),
-                       at = find_not_finite(info_.dtype, sample, elements);
-    if (at >= 0)
-      throw_at(index, at, "a value that is missing, infinite or NaN, or too large for float32",
-               "replace such values, or leave such samples out");
-    if (transform_ == ArrayForm::Transform::log1p)
-      take_logarithms(index, reinterpret_cast<float*>(sample), elements);
-  }
-
-  void take_logarithms(std::int64_t index, float* numbers, std::int64_t count) const {
-    // In float64: there all libraries round to the same float32.
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (numbers[i] <= -1)
-        throw_at(index, i, fmt::format("{}", numbers[i]),
-                 "data.hdf5.transform = \"log1p\" needs numbers above -1");
-      numbers[i] = static_cast<float>(std::log1p(static_cast<double>(numbers[i])));
-    }
+    const std::int64_t at = find_not_finite(info_.dtype, sample, info_.input.elements());
+    if (at < 0) return;
+    const bool takes_logarithms = transform_ == ArrayForm::Transform::log1p;
+    throw_at(index, at,
+             takes_logarithms
+                 ? "a value that is missing, infinite, NaN, or -1 or less"
+                 : "a value that is missing, infinite or NaN, or too large for float32",
+             takes_logarithms ? "data.hdf5.transform = \"log1p\" needs numbers above -1"
+                              : "replace such values, or leave such samples out");
   }
 
   /// Returns the dataset of a channel, of those that are stacked.
@@ -347,7 +348,7 @@ class ArraySource : public SampleSource {
   }
 
   /// Throws InputError about a number of a sample.
-  [[noreturn]] void throw_at(std::int64_t index, std::int64_t at, const std::string& what,
+  [[noreturn]] void throw_at(std::int64_t index, std::int64_t at, const char* what,
                              const char* advice) const {
     const std::int64_t channels = info_.input[2], channel = at % channels, pixel = at / channels,
                        width = info_.input[1];

@@ -212,7 +212,7 @@ extern constinit const Family vit_family{
           vit.dropout = vit.drop_path = 0;
           vit.zero_init_head = false;
         },
-    .classes_in = [](const ModelOptions&,
+    .classes_in = [](const ModelOptions&, const Shape&,
                      const ShapeInFile& shape_of) { return shape_of({"head.weight"}, 2)[0]; },
     .input_in = input_in,
     .make = make_vit};

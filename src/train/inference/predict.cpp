@@ -95,7 +95,9 @@ data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck:
   info.height = images.extents[0];
   info.width = images.extents[1];
   info.channels = images.extents[2];
-  info.class_count = family_of(deck.model).classes_in(deck.model, shape_of);
+  info.class_count =
+      family_of(deck.model)
+          .classes_in(deck.model, {1, info.height, info.width, info.channels}, shape_of);
   validate(
       images.pixel_bits == 8,
       "{}: its model was trained on images of {} bits a value, but JPEG and PNG files are read "

@@ -353,9 +353,10 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   if (options_.averages) row.add("weights", "ema");
   write(row, state);
   progress_.clear();
-  log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split,
+  log_.info("{}{} at step {} (epoch {:.2f}): loss {}, {}", split,
             options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
-            metrics.loss, describe(metrics, *options_.answer));
+            std::isnan(metrics.loss) ? "-" : fmt::format("{:.4f}", metrics.loss),
+            describe(metrics, *options_.answer));
   account(state, false);
 }
 

@@ -409,7 +409,7 @@ void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
 void validate_same_target(const deck::Deck& stored, const deck::Deck& deck,
                           const std::string& path) {
   for (const deck::Difference& difference : deck::differences(stored, deck))
-    validate(!difference.key.starts_with("target."),
+    validate(!difference.key.starts_with("target.") && difference.key != "data.hdf5.transform",
              "{}: its model was trained with {}: {}, but the deck has {}; use the deck it was "
              "trained with",
              path, difference.key, difference.before.empty() ? "none" : difference.before,

@@ -389,7 +389,7 @@ void TrainingLoop::adapt_plateau() {
 
 void TrainingLoop::count_for_plateau(const Metrics& metrics) {
   if (deck_.schedule.kind != optim::ScheduleKind::plateau ||
-      state_.step <= schedule_.warmup_steps())
+      state_.step <= schedule_.warmup_steps() || metrics.num_labels == 0)
     return;
   const optim::PlateauOptions& options = deck_.schedule.plateau;
   const double before = rates_of(state_.step + 1).learning_rate;

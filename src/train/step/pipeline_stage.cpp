@@ -57,12 +57,16 @@ ops::ImagePreparation preparation_of(const ReplicaResources& resources) {
   return preparation;
 }
 
-/// Returns loss.class_weights in the memory of the last stage, which computes the loss.
+/// Returns loss.class_weights in the memory of the last stage, which computes the loss. Only their
+/// ratios matter, so the largest is 1: sums of small or large ones would leave float32.
 Tensor class_weights_of(const ReplicaResources& resources) {
   const std::vector<double>& weights = resources.options.loss.class_weights;
   const bool is_last = resources.mesh.coordinates.stage + 1 == resources.mesh.shape.pipeline;
   if (weights.empty() || !is_last || !resources.options.trains) return {};
-  return copy_to_device(resources, std::vector<float>(weights.begin(), weights.end()));
+  const double largest = *std::max_element(weights.begin(), weights.end());
+  std::vector<float> scaled;
+  for (const double weight : weights) scaled.push_back(static_cast<float>(weight / largest));
+  return copy_to_device(resources, scaled);
 }
 
 /// Returns memory on the last stage for what ReplicaOptions::kept_rows names.

@@ -71,8 +71,8 @@ std::vector<Health::Event> Health::observe(const StepResult& result) {
   // Nothing can be learned from such a step, and nothing is wrong with the run.
   if (!result.has_labels) {
     events.push_back({"skipped_step",
-                      "the targets of all its samples are missing: the step is skipped, as are "
-                      "later ones without targets, which are not reported",
+                      "no label of its samples counts: the step is skipped; later steps of this "
+                      "kind are skipped without a line in the log",
                       !std::exchange(reported_missing_labels_, true)});
     return events;
   }
