@@ -9,7 +9,6 @@ machine.
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 
@@ -141,9 +140,16 @@ class Start(harness.Case):
             process.kill()
             process.communicate()
 
+    def copy_program(self, name):
+        """Copies the program, in a process of its own: tests run in threads, a process that another
+        one starts meanwhile would inherit a file that is open for writing here, and a program that
+        is open for writing cannot be started."""
+        subprocess.run(["cp", harness.TRIREME, self.path(name)], check=True)
+        return self.path(name)
+
     def test_a_missing_program_is_named(self):
         os.makedirs(self.path("alone/bin"))
-        alone = shutil.copy(harness.TRIREME, self.path("alone/bin/trireme"))
+        alone = self.copy_program("alone/bin/trireme")
         for words in (["train", "deck.toml"], ["--version"], []):
             result = subprocess.run([alone, *words], capture_output=True, text=True)
             self.assertEqual(result.returncode, 1)
@@ -156,7 +162,7 @@ class Start(harness.Case):
         """The file that bin/trireme starts sees the same arguments, environment and descriptors."""
         os.makedirs(self.path("tree/bin"))
         os.makedirs(self.path("tree/libexec"))
-        shutil.copy(harness.TRIREME, self.path("tree/bin/trireme"))
+        self.copy_program("tree/bin/trireme")
         show = 'tr "\\0" "|" </proc/self/environ; cat <&7; echo "$0:$#:$2"; exit 43'
         with open(self.path("tree/libexec/trireme"), "w") as file:
             file.write("#!/bin/sh\n" + show + "\n")
