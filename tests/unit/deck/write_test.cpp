@@ -88,13 +88,22 @@ void draw_model(Deck& deck, const std::function<int(int)>& up_to) {
 
 /// Draws targets that are maps, and removes what cannot be combined with them.
 void draw_map(Deck& deck, const std::function<int(int)>& up_to) {
-  deck.target = {.kind = AnswerKind::pixels, .classes = 2 + up_to(9)};
+  deck.target = {};
+  if (up_to(1)) {
+    deck.target.kind = AnswerKind::field;
+    deck.target.mean = {1};
+    deck.target.std = {2};
+  } else {
+    deck.target.kind = AnswerKind::pixels;
+    deck.target.classes = 2 + up_to(9);
+  }
   if (up_to(1)) deck.target.ignore = 255 - up_to(1);
-  if (up_to(1)) deck.target = {.kind = AnswerKind::field, .mean = {1}, .std = {2}};
   deck.loss.kind = &model::default_loss(deck.target.kind);
   if (up_to(1)) deck.data.hdf5.target_layout = "cwh";
-  deck.data.augment = {.random_crop = deck.data.augment.random_crop,
-                       .flip = deck.data.augment.flip};
+  data::AugmentOptions moved;
+  moved.random_crop = deck.data.augment.random_crop;
+  moved.flip = deck.data.augment.flip;
+  deck.data.augment = moved;
   deck.data.decode = data::Decoding::exact;
   deck.optimizer.clip_value = 0;
   deck.parallel.sync = parallel::SyncKind::step;

@@ -15,7 +15,7 @@ struct TargetOptions {
   std::int64_t classes = 0;           ///< pixels: their number
   std::optional<double> ignore = {};  ///< maps: marks pixels that do not count
   /// normalize = { mean, std } of values or components, one for each or one for all; empty: 0 and 1
-  std::vector<double> mean, std;
+  std::vector<double> mean = {}, std = {};
   const Answer& answer() const { return answer_of(kind); }
   /// Returns mean and standard deviation of value `i`, in units of the data.
   double mean_of(std::size_t i) const { return mean.empty() ? 0 : mean[mean.size() == 1 ? 0 : i]; }
