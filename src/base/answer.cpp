@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What models answer, and the metrics of these answers.
+// The answers of models, and their metrics.
 #include "trireme/base/answer.hpp"
 
 #include <algorithm>

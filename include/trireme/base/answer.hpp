@@ -28,7 +28,7 @@ std::vector<std::string> metric_words();
 /// Returns a value of a metric as text: "91.30 %", or "-" if it is NaN.
 std::string value_text(const EvaluationMetric& metric, double value);
 
-/// What a model answers for each sample.
+/// The kind of answer that a model gives for each sample.
 enum class AnswerKind : std::uint8_t {
   one_class,
   tokens,   ///< the token after each of the sample
@@ -38,8 +38,8 @@ enum class AnswerKind : std::uint8_t {
   field     ///< one or more numbers for each pixel
 };
 
-/// What other code asks about an answer: one row of a table. Code that reads targets, and code that
-/// computes losses, scores and predictions from them, names the kinds; all other code asks this.
+/// The properties of an answer: one row of a table. Code that reads targets, and code that computes
+/// losses, scores and predictions from them, names the kinds; all other code asks for properties.
 struct Answer {
   AnswerKind kind;
   const char* word;   ///< the value of target.kind; "tokens" of language models

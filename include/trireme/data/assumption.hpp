@@ -14,7 +14,7 @@ struct Assumption {
   std::int64_t count = 0;  ///< samples of images, or tokens
   /// Images. Encoded images may have any size: height and width are 0.
   std::int64_t height = 0, width = 0, channels = 0, classes = 0;
-  /// What is counted in `classes`: classes, or the numbers of a vector or of a pixel.
+  /// The answer whose parts `classes` counts: classes, or the numbers of a vector or of a pixel.
   AnswerKind answer = AnswerKind::one_class;
   bool is_float = false;        ///< images of float32, of files of other programs
   std::int64_t vocabulary = 0;  ///< tokens

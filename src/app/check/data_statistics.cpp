@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trireme check DECK --statistics`: what data.augment.normalize and target.normalize could be.
+// `trireme check DECK --statistics`: numbers for data.augment.normalize and target.normalize.
 //
 // The samples are read by the code that trains, with its crops and colors of epoch 0. Sums are of
 // differences from the first number, so that a large mean costs no digits.
@@ -59,10 +59,11 @@ class PlainSamples {
         input_(memory_.allocate(DType::float32, shape_)),
         target_(static_cast<std::size_t>(dataset.sample().labels.elements())) {}
 
-  /// Reads the input of a sample, and its target if `with_target`.
-  void read(std::int64_t index, bool with_target) {
-    dataset_.read(index, static_cast<std::byte*>(stored_.data),
+  /// Reads the input of a sample, its target, or both.
+  void read(std::int64_t index, bool with_input, bool with_target) {
+    dataset_.read(index, with_input ? static_cast<std::byte*>(stored_.data) : nullptr,
                   with_target ? target_.data() : nullptr, 0, reader_);
+    if (!with_input) return;
     const ops::ImageTransform unchanged{};
     Arena workspace({}, "workspace", 0), library({}, "library", 0);
     ops::Context context({}, workspace, library);
@@ -111,7 +112,7 @@ void add_samples(const data::Dataset& dataset, const DataStatistics& statistics,
                  std::span<Moments> channels, std::span<Moments> components) {
   PlainSamples samples(dataset);
   for (std::int64_t i = 0; i < statistics.samples; ++i) {
-    samples.read(i * statistics.of / statistics.samples, !components.empty());
+    samples.read(i * statistics.of / statistics.samples, !channels.empty(), !components.empty());
     if (!channels.empty()) add_all(samples.input(), channels);
     if (!components.empty()) add_all(samples.target(), components);
   }

@@ -180,7 +180,7 @@ class ArraySource : public SampleSource {
     const Shape extents = add_images(file, file.targets, sample.arrays.target_layout,
                                      io::Hdf5Number::float64, resources, maps_);
     target_ = sample.target;
-    // What marks pixels that do not count is a number of the file, rounded to its type.
+    // The mark of pixels that do not count is a number of the file, rounded to its type.
     for (std::size_t i = 0; target_.ignore && i < maps_.size(); ++i)
       if (!file.targets[i].is_packed())
         maps_[i]->missing.push_back(as_stored(file.targets[i].rows, *target_.ignore));

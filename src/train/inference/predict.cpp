@@ -36,9 +36,6 @@
 namespace trireme::train {
 namespace {
 
-// Images that are computed at once; more would need more memory and compute little faster.
-constexpr std::int64_t max_micro = 16;
-
 /// Returns the deck of a checkpoint. Throws InputError if its model takes no images.
 deck::Deck image_deck(const checkpoint::Contents& contents, const std::string& path, Log& log) {
   deck::Deck deck = single_rank_deck(contents, path, log);
@@ -260,7 +257,7 @@ void predict(const PredictRequest& request, Log& log, const PredictionSink& emit
   const ImageFiles files(request, deck, info);
   files.check_headers();
   // 2. Build the replica and load the weights.
-  deck.batch.micro = std::min(files.size(), max_micro);
+  deck.batch.micro = std::min(files.size(), max_predicted_at_once);
   const Device device = choose_device(deck, 0);
   validate_precision(deck, describe_device(device));
   ReplicaOptions options = single_rank_options(deck, info);

@@ -29,9 +29,6 @@
 namespace trireme::train {
 namespace {
 
-// Samples that are computed at once; more would need more memory and compute little faster.
-constexpr std::int64_t max_rows = 16;
-
 /// Returns the deck of a checkpoint. Throws InputError if its model was not trained on HDF5 files
 /// of other programs.
 deck::Deck array_deck(const checkpoint::Contents& contents, const std::string& path, Log& log) {
@@ -158,7 +155,7 @@ void predict_arrays(const ArrayPredictRequest& request, Log& log,
   validate_inputs(set.info(), prediction.files.front().path, *trained, path, log);
   const data::DatasetInfo info = described(set.info(), answer, prediction.outputs);
   // 2. Build the replica and load the weights.
-  deck.batch.micro = std::min(info.samples, max_rows);
+  deck.batch.micro = std::min(info.samples, max_predicted_at_once);
   const Device device = choose_device(deck, 0);
   validate_precision(deck, describe_device(device));
   ReplicaOptions options = single_rank_options(deck, info);

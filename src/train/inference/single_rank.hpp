@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "trireme/base/log.hpp"
@@ -11,6 +12,9 @@
 #include "trireme/train/step/replica.hpp"
 
 namespace trireme::train {
+
+/// Samples that `predict` computes at once; more would need more memory and compute little faster.
+constexpr std::int64_t max_predicted_at_once = 16;
 
 /// Returns the deck of a checkpoint with the layout of one rank and a micro-batch of one sample.
 /// The device is "auto": a model that was trained on a GPU is also used where there is none. `path`

@@ -26,7 +26,7 @@ struct ArrayPredictRequest {
   std::function<void(const Answer&)> check = {};
 };
 
-/// What concerns all samples of a request.
+/// The properties that all samples of a request share.
 struct ArrayPrediction {
   /// A file and its samples, in the order of the samples.
   struct File {

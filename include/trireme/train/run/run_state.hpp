@@ -80,8 +80,8 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info);
 struct TrainedImages {
   Shape extents;                ///< [height, width, channels], as the model takes them
   std::int64_t pixel_bits = 8;  ///< of a stored value; 8: uint8
-  /// Of a stored value. None: the file is of an earlier version, and 16 bits may be uint16 or
-  /// float16.
+  /// The type of a stored value. None: the file is of an earlier version, and 16 bits may be uint16
+  /// or float16.
   std::optional<DType> pixel_type = {};
 };
 

@@ -16,7 +16,7 @@ namespace trireme::train {
 struct PredictionOptions {
   std::int64_t top = 5;  ///< the most probable classes; at most the number of classes
   bool logits = false;
-  /// Of any answer: the targets are known, and kept.
+  /// The targets of any answer are known, and kept.
   bool targets = true;
 };
 
