@@ -142,12 +142,12 @@ struct RowByTeam {
     // Read before the gradient may overwrite them.
     const float label_logit = to_float(x[label]),
                 second_logit = second < 0 ? 0 : to_float(x[second]);
-    const float weight = weight_of_class(args, label);
     const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes),
                  label_target = (1 - smoothing) * target.weight,
                  second_target = (1 - smoothing) * (1 - target.weight);
     const SoftmaxOfRow softmax =
         softmax_of_row<logit_lanes<T>>(group, SoftmaxStatisticsStep<T>{x}, head, classes);
+    const float weight = weight_of_class(args, label);
     SoftmaxRow gradient{.classes = classes,
                         .label = label,
                         .label_logit = label_logit,

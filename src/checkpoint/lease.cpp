@@ -252,12 +252,13 @@ struct Lease::State {
       own_version.reset();
       found = look_once(renewal_is_due, version);
     }
+    // First: who reads the error may log it, and the file belongs to another job.
+    if (!found.empty()) log.close_file();
     {
       const std::lock_guard lock(mutex);
       last_look = began;
       fatal_error = found;
     }
-    if (!found.empty()) log.close_file();
     return found.empty();
   }
 

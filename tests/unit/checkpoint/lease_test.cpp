@@ -275,6 +275,24 @@ TEST_F(LeaseFixture, IsLostToAnotherHolder) {
   }
 }
 
+TEST_F(LeaseFixture, NoLineFollowsTheMomentInWhichItsLossIsSeen) {
+  const std::string log_path = folder / "log.txt";
+  times.look_seconds = 1e-4;
+  for (int i = 0; i < 300; ++i) {
+    Log file_log(true);
+    file_log.open_file(log_path);
+    const Lease lease(comm::Communicator(), folder.path(), file_log, times);
+    nlohmann::json json = held();
+    json["pid"] = 1;
+    io::replace_file(path, json.dump());
+    while (lease.is_held()) {
+    }
+    file_log.record_error("of a job without its lease");
+    ASSERT_EQ(io::read_text_file(log_path), "") << "attempt " << i;
+    fs::remove(path);
+  }
+}
+
 TEST_F(LeaseFixture, IsLostWhenAnotherJobHasEndedMeanwhile) {
   times.look_seconds = 3600;
   const Lease lease(comm::Communicator(), folder.path(), log, times);
