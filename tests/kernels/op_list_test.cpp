@@ -81,6 +81,7 @@ TEST(OpList, KeepsTheNamesOfMachineFilesAndJson) {
                                                "row_norm_forward",
                                                "row_square_sums",
                                                "scaled_copy",
+                                               "scatter_patches",
                                                "silu_backward",
                                                "silu_forward",
                                                "softmax_gradient",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Patches of images against the definition: every row and number, ranges of rows, packs and odd
-// extents, and the bytes that meta counts.
+// Patches of images against the definition, to rows and back: every row and number, ranges of rows,
+// packs and odd extents, and the bytes that meta counts.
 #include "trireme/ops/patches.hpp"
 
 #include <utility>
@@ -59,14 +59,37 @@ TEST(Patches, AreRowsInTheOrderOfTheImage) {
   }
 }
 
+TEST(Patches, OfAMatrixLieInTheImageWhereTheyAreGatheredFrom) {
+  for (const DType dtype : compute_types) {
+    for (const Case& c : cases) {
+      OpsFixture f;
+      const std::int64_t rows = c.batch * c.rows.rows_of_sample(), width = c.rows.row_elements();
+      const Tensor x = f.random(dtype, {rows, width}, "x");
+      const Tensor y =
+          f.random(dtype, {c.batch, c.rows.height, c.rows.width, c.rows.channels}, "y");
+      scatter_patches(f.context, c.rows, x, y);
+      const Values from = values(x), to = values(y);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        if (row % c.rows.rows_of_sample() < c.rows.leading) continue;
+        for (std::int64_t i = 0; i < width; ++i)
+          ASSERT_EQ(from[row * width + i], expected_at(c, to, row, i))
+              << to_string(dtype) << " patch " << c.rows.patch << " row " << row << " at " << i;
+      }
+    }
+  }
+}
+
 TEST(Patches, MetaCountsTheBytesOfTheReal) {
   OpsFixture real, meta(DeviceKind::meta);
   const PatchRows rows{8, 8, 3, 4, 1};
-  for (OpsFixture* f : {&real, &meta})
-    gather_patches(f->context, rows, f->random(DType::float32, {2, 8, 8, 3}, "x"), 0,
-                   f->make(DType::float32, {10, 48}));
+  for (OpsFixture* f : {&real, &meta}) {
+    const Tensor images = f->random(DType::float32, {2, 8, 8, 3}, "x"),
+                 matrix = f->make(DType::float32, {10, 48});
+    gather_patches(f->context, rows, images, 0, matrix);
+    scatter_patches(f->context, rows, matrix, images);
+  }
   EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);
-  EXPECT_EQ(meta.context.counters().bytes, 2 * 4 * 10 * 48);
+  EXPECT_EQ(meta.context.counters().bytes, 2 * 4 * 10 * 48 + 2 * 4 * 2 * 8 * 8 * 3);
 }
 
 }  // namespace

@@ -125,9 +125,11 @@ struct Family {
   /// Returns the first block that differs in two lists (block_list), as in "blocks.3".
   std::string (*differing_block)(const ModelOptions& before,
                                  const ModelOptions& after) = NoAnswer();
-  /// Returns the number of classes from the tensors of a file with the names of
+  /// Returns the number of classes, or outputs, from the tensors of a file with the names of
   /// docs/reference/tensor_names.md. `input`: shape of a batch, as far as it is known; else empty.
-  std::int64_t (*classes_in)(const ModelOptions&, const Shape& input, const ShapeInFile&);
+  /// `is_map`: the model gives them for each pixel.
+  std::int64_t (*classes_in)(const ModelOptions&, const Shape& input, bool is_map,
+                             const ShapeInFile&);
   /// Returns the shape of a batch of one sample from these tensors; extents on which no tensor
   /// depends are any that the model takes. Throws InputError if the tensors do not tell it.
   Shape (*input_in)(const ModelOptions&, const ShapeInFile&);

@@ -48,10 +48,11 @@ inline constexpr OpEntry op_list[] = {
     {"mean_pool_backward"}, {"mean_pool_forward"}, {"merge_statistics"}, {"pack_status"},
     {"periodic_pad_backward"}, {"periodic_pad_forward"}, {"positions_backward"}, {"prepare_images"},
     {"read_status"}, {"relu_backward"}, {"relu_forward"}, {"rotary"}, {"row_norm_backward"},
-    {"row_norm_forward"}, {"row_square_sums"}, {"scaled_copy"}, {"silu_backward"}, {"silu_forward"},
-    {"softmax_gradient"}, {"softmax_statistics"}, {"softmax_sums"}, {"sum_lists"}, {"swap"},
-    {"swiglu_backward"}, {"swiglu_forward"}, {"transpose"}, {"update_ema"}, {"upsample_backward"},
-    {"upsample_forward"}, {"value_loss"}, {"weighted_sum"}};
+    {"row_norm_forward"}, {"row_square_sums"}, {"scaled_copy"}, {"scatter_patches"},
+    {"silu_backward"}, {"silu_forward"}, {"softmax_gradient"}, {"softmax_statistics"},
+    {"softmax_sums"}, {"sum_lists"}, {"swap"}, {"swiglu_backward"}, {"swiglu_forward"},
+    {"transpose"}, {"update_ema"}, {"upsample_backward"}, {"upsample_forward"}, {"value_loss"},
+    {"weighted_sum"}};
 // clang-format on
 
 /// An op, made from its name while the program is compiled: a name that is not in the list does not

@@ -13,4 +13,8 @@ using kernels::PatchRows;
 void gather_patches(Context&, const PatchRows&, const Tensor& x, std::int64_t first_row,
                     const Tensor& y);
 
+/// Enqueues y [B, height, width, channels] = the patches of x [B x rows_of_sample, row_elements],
+/// in x's dtype; the leading rows of a sample are not read. The adjoint of gather_patches().
+void scatter_patches(Context&, const PatchRows&, const Tensor& x, const Tensor& y);
+
 }  // namespace trireme::ops

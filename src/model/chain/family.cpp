@@ -105,7 +105,7 @@ extern constinit const Family chain_family{
                                         after.as<ChainOptions>().blocks);
         },
     .classes_in =
-        [](const ModelOptions& options, const Shape& input, const ShapeInFile& shape_of) {
+        [](const ModelOptions& options, const Shape& input, bool, const ShapeInFile& shape_of) {
           return chain::output_shape(options.as<ChainOptions>().blocks,
                                      input.rank() > 0 ? input : input_of(options, shape_of))
               .back();

@@ -131,7 +131,7 @@ extern constinit const Family mlp_family{
     .visit = visit_mlp,
     .describe = [](const ModelOptions&) { return std::string("mlp"); },
     .classes_in =
-        [](const ModelOptions& options, const Shape&, const ShapeInFile& shape_of) {
+        [](const ModelOptions& options, const Shape&, bool, const ShapeInFile& shape_of) {
           const std::size_t last = options.as<MlpOptions>().widths.size();
           return shape_of({fmt::format("layers.{}.weight", last)}, 2)[0];
         },

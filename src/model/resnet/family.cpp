@@ -374,7 +374,7 @@ extern constinit const Family resnet_family{
           resnet.zero_init_residual = false;
           resnet.drop_path = 0;
         },
-    .classes_in = [](const ModelOptions&, const Shape&,
+    .classes_in = [](const ModelOptions&, const Shape&, bool,
                      const ShapeInFile& shape_of) { return shape_of({"fc.weight"}, 2)[0]; },
     .input_in =
         [](const ModelOptions& options, const ShapeInFile& shape_of) {

@@ -260,7 +260,7 @@ extern constinit const Family transformer_family{
           transformer.dropout = transformer.drop_path = 0;
         },
     .classes_in =
-        [](const ModelOptions& options, const Shape&, const ShapeInFile& shape_of) {
+        [](const ModelOptions& options, const Shape&, bool, const ShapeInFile& shape_of) {
           const std::int64_t given = options.as<TransformerOptions>().vocabulary;
           return given > 0
                      ? given

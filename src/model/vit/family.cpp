@@ -34,7 +34,7 @@ void visit_vit(Visitor& v, ModelOptions& options) {
           real(vit.mlp_ratio, between(min_mlp_ratio, max_mlp_ratio)));
   v.field({"pool",
            "vit: selects the input of the classifier: token (a class token) or mean (of the "
-           "patches)."},
+           "patches); for maps, if there is a class token."},
           choice<VitPool>(vit.pool, {{"token", VitPool::token}, {"mean", VitPool::mean}}));
   v.field({"qkv_bias", "vit: gives queries, keys and values a bias."}, flag(vit.qkv_bias));
   v.field({"layer_scale",
@@ -157,7 +157,13 @@ ModelParts make_vit(const ModelOptions& options, const Shape& input, const Model
   parts.blocks.push_back(make_patch_embedding(vit, patches, split));
   for (std::int64_t layer = 0; layer < vit.layers; ++layer)
     parts.blocks.push_back(make_attention_block(block_options(vit, layer, rows)));
-  parts.head = make_vit_head(vit, rows, outputs.count);
+  if (outputs.is_map()) {
+    ops::PatchRows of_map = patches;
+    of_map.channels = outputs.count;
+    parts.head = make_vit_map_head(vit, of_map);
+  } else {
+    parts.head = make_vit_head(vit, rows, outputs.count);
+  }
   return parts;
 }
 
@@ -183,6 +189,18 @@ Shape input_in(const ModelOptions& options, const ShapeInFile& shape_of) {
                : "");
   const std::int64_t pixels = grid->height * vit.patch;
   return {1, pixels, pixels, shape_of({"patch_embed.proj.weight"}, 4)[1]};
+}
+
+std::int64_t classes_in(const ModelOptions& options, const Shape& /*input*/, bool is_map,
+                        const ShapeInFile& shape_of) {
+  const std::int64_t outputs = shape_of({"head.weight"}, 2)[0];
+  if (!is_map) return outputs;
+  const std::int64_t patch = options.as<VitOptions>().patch;
+  validate(outputs % (patch * patch) == 0,
+           "the tensor head.weight has {} rows, which are not those of the {} pixels of a patch; "
+           "use a file of a model of maps with this model.patch",
+           outputs, patch * patch);
+  return outputs / (patch * patch);
 }
 
 }  // namespace
@@ -212,9 +230,9 @@ extern constinit const Family vit_family{
           vit.dropout = vit.drop_path = 0;
           vit.zero_init_head = false;
         },
-    .classes_in = [](const ModelOptions&, const Shape&,
-                     const ShapeInFile& shape_of) { return shape_of({"head.weight"}, 2)[0]; },
+    .classes_in = classes_in,
     .input_in = input_in,
+    .map_of = [](const ModelOptions&, const Shape& input) -> Shape { return {input[1], input[2]}; },
     .make = make_vit};
 
 }  // namespace trireme::model

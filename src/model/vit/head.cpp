@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The head of a vision transformer: class token or mean of the patches, norm, linear classifier.
+// The heads of a vision transformer: class token or mean of the patches, norm, linear classifier;
+// or for maps the norm of all rows, and a linear layer that gives the pixels of each patch.
 //
-//   forward   gather all rows -> pool -> norm -> linear
-//   backward  linear -> norm -> pool -> the rows that this rank holds
+//   sample  forward   gather all rows -> pool -> norm -> linear
+//           backward  linear -> norm -> pool -> the rows that this rank holds
+//   map     forward   norm -> gather all rows -> linear -> patches back to pixels
+//           backward  pixels to patches -> linear -> the rows that this rank holds -> norm
 //
 // Every rank of a tensor group has the whole head and computes the same bits.
 #include <utility>
@@ -19,6 +22,23 @@ namespace {
 
 using parallel::Initializer;
 
+LinearLayer::Start start_of(const VitOptions& options) {
+  return {options.zero_init_head ? Initializer{Initializer::Kind::constant, 0}
+                                 : Initializer{Initializer::Kind::normal, vit_deviation},
+          {Initializer::Kind::constant, 0}};
+}
+
+/// Copies the rows of `whole` that this rank holds to `held`, if it does not hold all of them.
+void keep_held_rows(MicroBatchPass& pass, const Tensor& whole, const Tensor& held) {
+  const parallel::TensorGroup& group = pass.tensor();
+  if (!group.rows_are_split()) return;
+  for_each_held_chunk(group, held, [&](const parallel::RowChunk& piece) {
+    const std::int64_t rows = piece.held_end - piece.held_begin;
+    ops::copy(pass.context(), whole.rows(piece.first_held, piece.first_held + rows),
+              held.rows(piece.held_begin, piece.held_end));
+  });
+}
+
 class VitHead final : public ClassifierHead {
  public:
   VitHead(const VitOptions& options, std::int64_t rows, std::int64_t classes)
@@ -28,11 +48,7 @@ class VitHead final : public ClassifierHead {
         width_(options.width),
         norm_(pool_ == VitPool::token ? "norm" : "fc_norm",
               {.width = width_, .epsilon = vit_norm_epsilon, .rows_are_held = false}),
-        linear_("head", width_, classes,
-                LinearLayer::Start{options.zero_init_head
-                                       ? Initializer{Initializer::Kind::constant, 0}
-                                       : Initializer{Initializer::Kind::normal, vit_deviation},
-                                   {Initializer::Kind::constant, 0}}) {}
+        linear_("head", width_, classes, start_of(options)) {}
   std::string name() const override { return "head"; }
   void declare(parallel::ParameterList& list) override {
     norm_.declare(list);
@@ -74,12 +90,7 @@ class VitHead final : public ClassifierHead {
     else
       ops::change_channels(context, dpooled, dwhole.reshaped({samples, rows_ * width_}),
                            ops::Write::assign);
-    if (group.rows_are_split())
-      for_each_held_chunk(group, dx, [&](const parallel::RowChunk& piece) {
-        const std::int64_t held = piece.held_end - piece.held_begin;
-        ops::copy(context, dwhole.rows(piece.first_held, piece.first_held + held),
-                  dx.rows(piece.held_begin, piece.held_end));
-      });
+    keep_held_rows(pass, dwhole, dx);
     return dx;
   }
 
@@ -89,7 +100,65 @@ class VitHead final : public ClassifierHead {
   LinearLayer linear_;
 };
 
+/// Each row is a patch of the map; those in front of the patches are no part of it.
+class VitMapHead final : public ClassifierHead {
+ public:
+  VitMapHead(const VitOptions& options, const ops::PatchRows& outputs)
+      : ClassifierHead(outputs.rows_of_sample()),
+        outputs_(outputs),
+        width_(options.width),
+        norm_("norm", {.width = width_, .epsilon = vit_norm_epsilon}),
+        linear_("head", width_, outputs.row_elements(), start_of(options)) {}
+  std::string name() const override { return "head"; }
+  void declare(parallel::ParameterList& list) override {
+    norm_.declare(list);
+    linear_.declare(list);
+  }
+
+ private:
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
+    const Tensor normed = norm_.forward(pass, x);
+    const Tensor patches = linear_.forward(pass, all_rows(pass, normed));
+    const std::int64_t samples = patches.shape[0] / outputs_.rows_of_sample();
+    const Tensor map =
+        pass.activation(x.dtype, {samples, outputs_.height, outputs_.width, outputs_.channels});
+    ops::scatter_patches(pass.context(), outputs_, patches, map);
+    return map;
+  }
+
+  Tensor backward(MicroBatchPass& pass, const Tensor& dmap) override {
+    const std::int64_t rows = dmap.shape[0] * outputs_.rows_of_sample();
+    const Tensor dpatches = pass.gradient(dmap.dtype, {rows, outputs_.row_elements()});
+    ops::gather_patches(pass.context(), outputs_, dmap, 0, dpatches);
+    const Tensor dwhole = linear_.backward(pass, dpatches);
+    const parallel::TensorGroup& group = pass.tensor();
+    const std::int64_t held = group.rows_are_split() ? rows / group.size() : rows;
+    const Tensor dx = group.rows_are_split() ? pass.gradient(dmap.dtype, {held, width_}) : dwhole;
+    keep_held_rows(pass, dwhole, dx);
+    norm_.backward(pass, dx, {}, dx);
+    return dx;
+  }
+
+  /// Returns all rows of the group, in memory that lives until backward.
+  Tensor all_rows(MicroBatchPass& pass, const Tensor& held) const {
+    if (!pass.tensor().rows_are_split()) return held;
+    const Tensor kept = pass.activation(held.dtype, {group_row_count(pass.tensor(), held), width_});
+    const ArenaScope scope(pass.context().workspace());
+    ops::copy(pass.context(), gather_rows(pass, held), kept);
+    return kept;
+  }
+
+  ops::PatchRows outputs_;
+  std::int64_t width_;
+  RowNormLayer norm_;
+  LinearLayer linear_;
+};
+
 }  // namespace
+
+std::unique_ptr<Head> make_vit_map_head(const VitOptions& options, const ops::PatchRows& outputs) {
+  return std::make_unique<VitMapHead>(options, outputs);
+}
 
 std::unique_ptr<Head> make_vit_head(const VitOptions& options, std::int64_t rows,
                                     std::int64_t classes) {

@@ -94,7 +94,7 @@ data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck:
   info.channels = images.extents[2];
   info.class_count =
       family_of(deck.model)
-          .classes_in(deck.model, {1, info.height, info.width, info.channels}, shape_of);
+          .classes_in(deck.model, {1, info.height, info.width, info.channels}, false, shape_of);
   validate(
       images.pixel_bits == 8,
       "{}: its model was trained on images of {} bits a value, but JPEG and PNG files are read "

@@ -72,9 +72,9 @@ void validate_inputs(const data::DatasetInfo& info, const std::string& file,
 model::ModelOutputs outputs_of(const deck::Deck& deck, const checkpoint::Contents& contents,
                                const Shape& extents, const std::string& path) {
   const model::Family& family = family_of(deck.model);
-  const std::int64_t count = family.classes_in(deck.model, {1, extents[0], extents[1], extents[2]},
-                                               shapes_in(contents, path));
   const Answer& answer = deck.target.answer();
+  const std::int64_t count = family.classes_in(deck.model, {1, extents[0], extents[1], extents[2]},
+                                               answer.is_map, shapes_in(contents, path));
   data::check_target_size(deck.target, answer.has_float_targets ? count : 1);
   return model::outputs_of(deck.model, {1, extents[0], extents[1], extents[2]}, count,
                            answer.is_map);

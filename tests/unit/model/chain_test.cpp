@@ -235,14 +235,14 @@ TEST(Chain, TakesClassesAndInputFromAFileOfWeights) {
                   "{ kind = \"pool\", kernel = 4 }, { kind = \"flatten\" }, "
                   "{ kind = \"linear\", width = 7 }]");
   EXPECT_EQ(family_of(options).input_in(options, file), (Shape{1, 28, 28, 1}));
-  EXPECT_EQ(family_of(options).classes_in(options, {}, file), 7);
+  EXPECT_EQ(family_of(options).classes_in(options, {}, false, file), 7);
   // The tokens are the channels behind a transpose.
   const ModelOptions transposed = test::chain(
       "[{ kind = \"patches\", patch = 16, width = 3 }, { kind = \"transpose\" }, { kind = "
       "\"pool\", "
       "pool = \"global\" }]");
   EXPECT_EQ(family_of(transposed)
-                .classes_in(transposed, {},
+                .classes_in(transposed, {}, false,
                             [](const auto&, int rank) -> Shape {
                               return rank == 1 ? Shape{3} : Shape{3, 1, 16, 16};
                             }),

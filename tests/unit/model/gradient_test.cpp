@@ -163,7 +163,10 @@ TEST(Gradient, VitFollowsFiniteDifferences) {
   for (const VitPool pool : {VitPool::token, VitPool::mean}) {
     ModelFixtureOptions options = small_resnet();
     options.model = test::small_vit(pool);
-    check_transformer(options);
+    for (const bool is_map : {false, true}) {
+      options.is_map = is_map;
+      check_transformer(options);
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "support/models.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/model/family.hpp"
 #include "trireme/model/loss.hpp"
 #include "trireme/model/model.hpp"
 
@@ -19,6 +20,7 @@ struct ModelFixtureOptions {
   model::ModelOptions model = {};
   Shape input;  ///< [B, H, W, C]; text: [B, T]
   std::int64_t classes = 0;
+  bool is_map = false;  ///< each pixel has a label
   DType compute = DType::float32;
   float label_smoothing = 0;
   std::vector<std::string> frozen = {};  ///< names of weights
@@ -46,7 +48,7 @@ class ModelFixture {
   void exercise() {
     gradients();
     evaluate();
-    logits(0);
+    if (!options_.is_map) logits(0);
   }
 
   /// Returns the output of the last block.
@@ -119,7 +121,8 @@ class ModelFixture {
         data_({kind, 0}, "data", bytes[7]),
         flow_(flow_arenas_[0], flow_arenas_[1]),
         context(Stream{{kind, 0}, nullptr}, workspace_, library_, DeviceKind::cpu, options.context),
-        model(options.model, options.input, options.classes),
+        model(options.model, options.input,
+              model::outputs_of(options.model, options.input, options.classes, options.is_map)),
         list(declared(model, options.frozen)),
         layout(list, std::int64_t{1} << 20, options.compute),
         store(list, layout, {}, parameters_, gradients_),
@@ -140,7 +143,10 @@ class ModelFixture {
   void take_data() {
     const bool tokens = takes_tokens(options_.model);
     input_ = data_.allocate(tokens ? DType::int32 : DType::float32, options_.input);
-    labels_ = data_.allocate(DType::int32, {tokens ? input_.elements() : options_.input[0]});
+    const Shape& input = options_.input;
+    labels_ = data_.allocate(DType::int32, {tokens            ? input_.elements()
+                                            : options_.is_map ? input[0] * input[1] * input[2]
+                                                              : input[0]});
     sums_ = data_.allocate(DType::float64, {4});
     for (std::int64_t b = 0; b < options_.input[0]; ++b)
       sample_keys_.push_back(mix64(static_cast<std::uint64_t>(b) + 1));

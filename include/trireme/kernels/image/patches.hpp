@@ -25,4 +25,9 @@ template <class T>
 void gather_patches(const Stream&, const PatchRows&, std::int64_t first_row, std::int64_t rows,
                     const T* x, T* y);
 
+/// y [B, height, width, channels] = the patches of x [rows, row_elements], which are all rows of
+/// the samples; the leading ones are not read.
+template <class T>
+void scatter_patches(const Stream&, const PatchRows&, std::int64_t rows, const T* x, T* y);
+
 }  // namespace trireme::kernels
