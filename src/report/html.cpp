@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The elements of a page: tables, bars, numbers for people, and the ticks of charts.
 #include "html.hpp"
 
 #include <algorithm>
@@ -6,8 +8,6 @@
 #include <cmath>
 
 #include <fmt/format.h>
-
-#include "trireme/monitor/svg.hpp"
 
 namespace trireme::report {
 
@@ -85,6 +85,27 @@ std::vector<std::string> tick_labels(const std::vector<double>& ticks) {
     const bool differ = std::adjacent_find(labels.begin(), labels.end()) == labels.end();
     if (differ || digits == max_digits) return labels;
   }
+}
+
+std::string grid(const monitor::Axis& x, const monitor::Axis& y, const char* x_label) {
+  const double left = x.first_pixel, right = x.last_pixel, bottom = y.first_pixel;
+  std::string text;
+  const std::vector<double> x_ticks = x.ticks(), y_ticks = y.ticks();
+  const std::vector<std::string> x_labels = tick_labels(x_ticks), y_labels = tick_labels(y_ticks);
+  for (std::size_t i = 0; i < y_ticks.size(); ++i)
+    text += fmt::format(
+        "<line class=\"grid\" x1=\"{0:.0f}\" y1=\"{1:.1f}\" x2=\"{2:.0f}\" y2=\"{1:.1f}\"/>"
+        "<text x=\"{3:.0f}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
+        left, y.pixel(y_ticks[i]), right, left - 6, y.pixel(y_ticks[i]) + 4, y_labels[i]);
+  text += "<g class=\"x-axis\">";
+  for (std::size_t i = 0; i < x_ticks.size(); ++i)
+    text += fmt::format(
+        "<line class=\"tick\" x1=\"{0:.1f}\" y1=\"{1:.0f}\" x2=\"{0:.1f}\" y2=\"{2:.0f}\"/>"
+        "<text x=\"{0:.1f}\" y=\"{3:.0f}\" text-anchor=\"middle\">{4}</text>",
+        x.pixel(x_ticks[i]), bottom, bottom + 4, bottom + 17, x_labels[i]);
+  text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">{}</text></g>\n",
+                      (left + right) / 2, bottom + 33, x_label);
+  return text;
 }
 
 }  // namespace trireme::report

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/monitor/svg.hpp"
+
 namespace trireme::report {
 
 /// A table of a page. Cells are HTML.
@@ -45,6 +47,9 @@ std::string paragraph(const std::string& text);
 std::string percent(double part);
 /// Returns a number with few letters: "12.5k", "0.031".
 std::string short_number(double value, int digits = 4);
+/// Returns the ticks of a chart and their labels, as SVG. The pixels of the axes are those of its
+/// frame.
+std::string grid(const monitor::Axis& x, const monitor::Axis& y, const char* x_label);
 /// Returns the labels of ticks, with as many digits as they need to differ.
 std::vector<std::string> tick_labels(const std::vector<double>& ticks);
 

@@ -85,6 +85,7 @@ std::string page_of(const Report& report, const PageLimits& limits) {
                                       {"Memory of a rank", memory_html(report)},
                                       {"Time and cost of the run", accounts_html(report)},
                                       {"Classes", classes_html(report, limits)},
+                                      {"True against predicted", values_html(report, limits)},
                                       {"Norms of tensors", tensors_html(report, limits)},
                                       {"Ranks", ranks_html(report, limits)},
                                       {"Events", events_html(report)},
@@ -124,7 +125,7 @@ void reduce(Report& report, PageLimits& limits) {
     keep_later_half(run.starts);
   }
   for (std::size_t* const limit :
-       {&limits.hosts, &limits.tensors, &limits.classes, &limits.deck_bytes})
+       {&limits.hosts, &limits.tensors, &limits.classes, &limits.points, &limits.deck_bytes})
     *limit = (*limit + 1) / 2;
 }
 

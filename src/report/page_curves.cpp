@@ -299,26 +299,6 @@ PixelAxis step_axis(const Report& report, const std::vector<Curve>& curves) {
   return axis;
 }
 
-std::string grid(const PixelAxis& x, const PixelAxis& y) {
-  std::string text;
-  const std::vector<double> x_ticks = x.ticks(), y_ticks = y.ticks();
-  const std::vector<std::string> x_labels = tick_labels(x_ticks), y_labels = tick_labels(y_ticks);
-  for (std::size_t i = 0; i < y_ticks.size(); ++i)
-    text += fmt::format(
-        "<line class=\"grid\" x1=\"{0:.0f}\" y1=\"{1:.1f}\" x2=\"{2:.0f}\" y2=\"{1:.1f}\"/>"
-        "<text x=\"{3:.0f}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
-        left, y.pixel(y_ticks[i]), right, left - 6, y.pixel(y_ticks[i]) + 4, y_labels[i]);
-  text += "<g class=\"x-axis\">";
-  for (std::size_t i = 0; i < x_ticks.size(); ++i)
-    text += fmt::format(
-        "<line class=\"tick\" x1=\"{0:.1f}\" y1=\"{1:.0f}\" x2=\"{0:.1f}\" y2=\"{2:.0f}\"/>"
-        "<text x=\"{0:.1f}\" y=\"{3:.0f}\" text-anchor=\"middle\">{4}</text>",
-        x.pixel(x_ticks[i]), bottom, bottom + 4, bottom + 17, x_labels[i]);
-  text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">steps</text></g>\n",
-                      (left + right) / 2, bottom + 33);
-  return text;
-}
-
 /// Names the sets that a chart shows, each with its dashes.
 std::string legend(const Report& report, const std::vector<Curve>& curves) {
   const std::vector<std::string> sets = sets_of(report);
@@ -348,7 +328,7 @@ std::string chart(const Report& report, const ChartKind& kind) {
       "role=\"img\" aria-label=\"{}\" data-low=\"{:.17g}\" data-high=\"{:.17g}\" data-log=\"{:d}\" "
       "data-scale=\"{:.17g}\" data-unit=\"{}\">\n{}{}{}</svg>\n</figure>\n",
       caption, width, height, kind.title, y.low, y.high, y.logarithmic, kind.scale, kind.unit,
-      grid(x, y), marks(report, x), paths(curves, kind, x, y));
+      grid(x, y, "steps"), marks(report, x), paths(curves, kind, x, y));
 }
 
 /// Returns whether a number of the rows of kind train differs between rows or runs.

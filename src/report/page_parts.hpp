@@ -12,7 +12,7 @@ namespace trireme::report {
 
 /// The largest lengths of lists on a page, for each run.
 struct PageLimits {
-  std::size_t hosts = 200, tensors = 120, classes = 30, deck_bytes = 20'000;
+  std::size_t hosts = 200, tensors = 120, classes = 30, points = 1000, deck_bytes = 20'000;
 };
 
 // The sections of a page, as HTML. An empty text: the runs have nothing of it.
@@ -28,6 +28,7 @@ std::string predictions_html(const Report& report);
 std::string memory_html(const Report& report);
 std::string accounts_html(const Report& report);
 std::string classes_html(const Report& report, const PageLimits& limits);
+std::string values_html(const Report& report, const PageLimits& limits);
 std::string tensors_html(const Report& report, const PageLimits& limits);
 std::string ranks_html(const Report& report, const PageLimits& limits);
 std::string events_html(const Report& report);

@@ -12,6 +12,7 @@
 
 #include "page_parts.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/train/records/run_life.hpp"
 
 namespace trireme::report {
@@ -142,6 +143,23 @@ Json confusion_json(const ConfusionMatrix& matrix) {
           {"most_confused", std::move(pairs)}};
 }
 
+Json compared_json(const ComparedValues& found) {
+  Json parts = Json::array();
+  for (const auto& pairs : found.pairs) {
+    Json target = Json::array(), value = Json::array();
+    for (const ComparedValues::Pair& pair : pairs) {
+      target.push_back(pair.target);
+      value.push_back(pair.value);
+    }
+    parts.push_back({{"target", std::move(target)}, {"value", std::move(value)}});
+  }
+  return {{"file", printable(found.file)},
+          {"split", found.split},
+          {"parts", found.parts},
+          {"numbers", found.numbers},
+          {"shown", std::move(parts)}};
+}
+
 Json curves_json(const History& history) {
   Json json{{"train", to_json(history.train)}};
   if (history.noise.buckets() > 0) json["noise"] = to_json(history.noise);
@@ -175,6 +193,8 @@ Json run_json(const RunRecord& run) {
   json["confusions"] = Json::array();
   for (const ConfusionMatrix& matrix : run.confusions)
     json["confusions"].push_back(confusion_json(matrix));
+  json["compared"] = Json::array();
+  for (const ComparedValues& found : run.compared) json["compared"].push_back(compared_json(found));
   json["troubles"] = run.troubles;
   json["curves"] = curves_json(run.history);
   return json;

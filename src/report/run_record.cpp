@@ -139,6 +139,7 @@ class Reader {
                 .account = {},
                 .predicted = {},
                 .confusions = {},
+                .compared = {},
                 .troubles = {}} {}
 
   RunRecord read() {
@@ -151,6 +152,7 @@ class Reader {
     attempt([&] { read_rows(); });
     attempt([&] { read_prediction(); });
     read_confusions();
+    read_predictions();
     return std::move(record_);
   }
 
@@ -220,32 +222,50 @@ class Reader {
 
   /// Reads the confusion matrices that `evaluate` has written into the folder.
   void read_confusions() {
+    for (const std::string& path : files_of(".csv", "confusion matrices", [](const auto& each) {
+           return io::begins_with(each, confusion_csv_start);
+         }))
+      attempt([&] {
+        constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
+        record_.confusions.push_back(
+            parse_confusion(io::read_own_text_file(path, max_bytes), path));
+      });
+  }
+
+  /// Reads the predictions of numbers that `evaluate` has written into the folder.
+  void read_predictions() {
+    for (const std::string& path : files_of(".h5", "HDF5 files"))
+      attempt([&] {
+        constexpr std::int64_t max_pairs = 1000;
+        if (auto found = read_compared(path, max_pairs))
+          record_.compared.push_back(*std::move(found));
+      });
+  }
+
+  /// Returns the first files of the folder, by name, that have an ending and a property. Links and
+  /// pipes are left out. `what`: these files in words.
+  std::vector<std::string> files_of(const char* ending, const char* what,
+                                    const std::function<bool(const std::string&)>& is_one = {}) {
     constexpr std::size_t max_files = 4, max_entries = 10'000;
     std::vector<std::string> paths;
     std::error_code error;
     std::size_t entries = 0;
     for (fs::directory_iterator entry(folder_.path(), error), end;
-         !error && entry != end && ++entries <= max_entries; entry.increment(error))
-      if (entry->path().extension() == ".csv" && is_confusion(entry->path().string()))
-        paths.push_back(entry->path().string());
+         !error && entry != end && ++entries <= max_entries; entry.increment(error)) {
+      const std::string path = entry->path().string();
+      if (entry->path().extension() == ending && other_kind_of_file(path).empty() &&
+          (!is_one || is_one(path)))
+        paths.push_back(path);
+    }
     std::sort(paths.begin(), paths.end());
-    for (std::size_t i = 0; i < paths.size() && i < max_files; ++i)
-      attempt([&] {
-        constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
-        record_.confusions.push_back(
-            parse_confusion(io::read_own_text_file(paths[i], max_bytes), paths[i]));
-      });
     if (error)
-      add_trouble(fmt::format("{}: cannot be listed ({}), so confusion matrices are not shown",
-                              folder_.path(), error.message()));
-    if (paths.size() > max_files)
-      add_trouble(
-          fmt::format("{} more confusion matrices are not shown", paths.size() - max_files));
-  }
-
-  /// Returns whether a file begins as a confusion matrix. Links and pipes are none.
-  static bool is_confusion(const std::string& path) {
-    return other_kind_of_file(path).empty() && io::begins_with(path, confusion_csv_start);
+      add_trouble(fmt::format("{}: cannot be listed ({}), so {} are not shown", folder_.path(),
+                              error.message(), what));
+    if (paths.size() > max_files) {
+      add_trouble(fmt::format("{} more {} are not shown", paths.size() - max_files, what));
+      paths.resize(max_files);
+    }
+    return paths;
   }
 
   monitor::RunFolder folder_;

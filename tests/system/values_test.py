@@ -220,6 +220,57 @@ class Values(harness.Case):
         self.assertEqual(result.returncode, 2)
         self.assertIn("answers values", result.text)
 
+    def test_report(self):
+        """It draws predictions in the folder of the run, and files of others do it no harm."""
+        self.train()
+        words = ("--checkpoint", "run/checkpoints/best.h5", "--predictions", "run/a.h5")
+        result = harness.run("evaluate", "run/deck.toml", *words, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+
+        def write(name, **arrays):
+            with h5py.File(self.path("run", name), "w") as file:
+                file.attrs["format"] = "trireme-predictions"
+                for key, array in arrays.items():
+                    file[key] = array
+
+        target = np.arange(50 * 8 * 9 * 2, dtype="f4").reshape(50, 8, 9, 2)
+        value = target + 0.5
+        target[::2, 3] = np.nan
+        write("b.h5", target=target, value=value)
+        write("c.h5", predicted=np.zeros(5, "i4"))
+        write("d.h5", target=np.zeros((5, 2)), value=np.zeros((5, 3)))
+        with open(self.path("run/e.h5"), "wb") as file:
+            file.write(b"\x89HDF\r\n\x1a\n" + bytes(100))
+        result = harness.run("report", "run", "--json", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        (run,) = json.loads(result.stdout)["runs"]
+        self.assertEqual([found["file"] for found in run["compared"]], ["a.h5", "b.h5"])
+        values, field = run["compared"]
+        self.assertEqual((values["split"], values["parts"]), ("validation", VALUES))
+        with h5py.File(self.path("run/a.h5")) as file:
+            for name in ("target", "value"):
+                found = np.array([part[name] for part in values["shown"]]).T
+                np.testing.assert_allclose(found, file[name][:], rtol=1e-12)
+        self.assertEqual((field["parts"], field["numbers"]), (2, 50 * 8 * 9))
+        pairs = np.array([[part["target"], part["value"]] for part in field["shown"]])
+        self.assertTrue((pairs[:, 1] == pairs[:, 0] + 0.5).all())
+        # Spread over samples, lines and columns; a sixteenth is missing.
+        sample, line, column = np.unravel_index(pairs[0, 0].astype(int) // 2, (50, 8, 9))
+        self.assertAlmostEqual(len(sample) / 1000, 15 / 16, delta=0.02)
+        for places in (sample, line, column):
+            counts = np.unique(places, return_counts=True)[1]
+            self.assertLess(counts.max(), 2.5 * counts.min())
+        troubles = " ".join(run["troubles"])
+        self.assertIn("d.h5: /value and /target are not two arrays", troubles)
+        self.assertIn("1 more HDF5 files are not shown", troubles)
+        result = harness.run("report", "run", "--out", "run.html", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        with open(self.path("run.html")) as file:
+            page = file.read()
+        self.assertIn("<h2>True against predicted</h2>", page)
+        self.assertEqual(page.count('class="cloud r0"'), VALUES + 2)
+        self.assertIn("<b>value 2</b>", page)
+
     def test_predict_files_without_targets(self):
         """Answers are those of evaluate --predictions, and files are taken in their order."""
         self.train()

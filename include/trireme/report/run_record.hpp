@@ -10,6 +10,7 @@
 #include "trireme/deck/deck.hpp"
 #include "trireme/monitor/run_account.hpp"
 #include "trireme/parallel/mesh.hpp"
+#include "trireme/report/compared_values.hpp"
 #include "trireme/report/confusion_matrix.hpp"
 #include "trireme/report/history.hpp"
 #include "trireme/train/records/run_life.hpp"
@@ -48,6 +49,7 @@ struct RunRecord {
   std::optional<monitor::Account> account;
   std::optional<PredictedRun> predicted;
   std::vector<ConfusionMatrix> confusions;
+  std::vector<ComparedValues> compared;
   /// Files that are left out, each with the reason.
   std::vector<std::string> troubles;
 
