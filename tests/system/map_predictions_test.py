@@ -183,6 +183,31 @@ class MapPredictions(harness.Case):
         self.assertEqual(new.shape, (EVALUATED, HEIGHT, WIDTH))
         np.testing.assert_allclose(new, known["value"], rtol=1e-6, atol=1e-6)
 
+    def test_answers_that_are_written_in_parts(self):
+        """Those of predict are not kept in memory; here they have 84 MB."""
+        side, samples = 1024, 20
+        rows = np.random.default_rng(5).normal(size=(samples, side)).astype(np.float32)
+        for name, part in (("train", rows[:2]), ("validation", rows[:2]), ("new", rows)):
+            with h5py.File(self.path(name + ".h5"), "w") as file:
+                file["x"] = np.repeat(part[:, None, :, None], side, 3)  # one channel
+                if name != "new":
+                    file["rest"] = 2 * file["x"][:]
+        one_block = 'blocks = [{ kind = "conv", channels = 1, kernel = 1 }]\n'
+        start, end = ONE.index("blocks = ["), ONE.index("[data]")
+        deck = ONE[:start] + one_block + ONE[end:]
+        self.run_of(deck.replace("global = 12\nmicro = 4", "global = 2\nmicro = 1"))
+        self.succeeds("predict", CHECKPOINT, "new.h5", "--out", "answers.h5")
+        with h5py.File(self.path(CHECKPOINT)) as file:
+            weight, bias = (
+                file["model"]["blocks.0." + name][()].item() for name in ("weight", "bias")
+            )
+        with h5py.File(self.path("answers.h5")) as file:
+            value = file["value"][:]
+            self.assertEqual(list(file["row"]), list(range(samples)))
+        expected = (rows * weight + bias) * STD[1] + MEAN[1]
+        np.testing.assert_allclose(value[:, :, 7], expected, rtol=1e-5, atol=1e-5)
+        self.assertTrue((value == value[:, :, :1]).all())
+
     def test_a_map_that_is_smaller_than_its_input(self):
         for split, (_, classes, _) in self.sets.items():
             with h5py.File(self.path(split + ".h5"), "a") as file:

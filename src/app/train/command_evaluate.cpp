@@ -165,7 +165,9 @@ void write_predictions_file(const comm::Communicator& world, const EvaluateOptio
                              .flips = options.flips,
                              .checkpoint_digest = found.checkpoint_digest,
                              .files = {}};
-  write_predictions(world, options.predictions, info, options.kept, mine.predictions);
+  PredictionsFile file(world, options.predictions, info, options.kept);
+  file.write(mine.predictions);
+  file.publish();
 }
 
 ImageScores image_scores(const std::vector<train::SampleResult>& all, std::int64_t classes,

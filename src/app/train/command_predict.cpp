@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -93,22 +94,32 @@ void predict_files(const PredictOptions& options, const std::vector<std::string>
   info.flips = request.flips;
   data::TargetOptions target;
   train::PredictionRows rows;
+  const comm::Communicator alone;
+  std::optional<PredictionsFile> file;
   train::predict_arrays(
       {request.checkpoint, request.images, request.flips, request.weights,
        [&](const Answer& answer) { validate_answer_options(answer, given); }},
       log,
       [&](const train::ArrayPrediction& found) {
         info.files = found.files;
-        for (const auto& file : found.files) info.samples += file.samples;
+        for (const auto& each : found.files) info.samples += each.samples;
         target = found.target;
         info.answer = &target.answer();
         info.outputs = found.outputs;
         info.classes = found.classes;
         info.deck = found.deck;
         info.checkpoint_digest = found.checkpoint_digest;
+        file.emplace(alone, options.out, info, kept);
       },
-      [&](const train::EvaluatedRows& some) { train::append(rows, some, kept, target); });
-  write_predictions(comm::Communicator(), options.out, info, kept, rows);
+      [&](const train::EvaluatedRows& some) {
+        constexpr std::int64_t max_kept_bytes = std::int64_t{64} << 20;
+        train::append(rows, some, kept, target);
+        if (train::bytes_of(rows) < max_kept_bytes) return;
+        file->write(rows);
+        rows = {};
+      });
+  file->write(rows);
+  file->publish();
   fmt::print("{}: {} of {}\n", options.out, counted(info.samples, "sample", "samples"),
              counted(std::ssize(info.files), "file", "files"));
 }

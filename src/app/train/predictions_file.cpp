@@ -4,8 +4,8 @@
 // together.
 //
 // Order: rank 0 creates a temporary file with all datasets and attributes; every rank opens it and
-// writes its samples, in rounds of a bounded number of runs; rank 0 renames the file. A rank has
-// every n-th micro-batch, so its samples are many short runs.
+// writes its samples, in one or several parts, each in rounds of a bounded number of runs; rank 0
+// renames the file. A rank has every n-th micro-batch, so its samples are many short runs.
 #include "predictions_file.hpp"
 
 #include <algorithm>
@@ -169,33 +169,40 @@ void validate_predictions_file(const char* option, const std::string& path, bool
            option, path);
 }
 
-void write_predictions(const comm::Communicator& world, const std::string& path,
-                       const PredictionsInfo& info, const train::PredictionOptions& options,
-                       const train::PredictionRows& mine) {
-  const Origins origins = origins_of(mine.index, info.files);
-  const std::vector<Column> columns = columns_of(info, options, mine, origins);
-  const bool is_first = world.rank() == 0, has_others = world.size() > 1;
-  // 1. Lay out the file on rank 0, which writes alone if it is the only one.
-  std::optional<io::StagedFile> staged;
-  std::optional<io::Hdf5File> file;
+PredictionsFile::PredictionsFile(const comm::Communicator& world, const std::string& path,
+                                 PredictionsInfo info, const train::PredictionOptions& options)
+    : world_(world), info_(std::move(info)), options_(options) {
+  const bool has_others = world.size() > 1;
+  // Rank 0 lays out the file, and writes alone if it is the only one.
   comm::together(world, [&] {
-    if (!is_first) return;
-    staged.emplace(output_target(info.option, path), io::unique_suffix());
-    file.emplace(io::Hdf5File::create(staged->temporary(), {}));
-    lay_out(*file, info, columns);
-    if (has_others) file->close();
+    if (world.rank() != 0) return;
+    staged_ =
+        std::make_unique<io::StagedFile>(output_target(info_.option, path), io::unique_suffix());
+    file_ = std::make_unique<io::Hdf5File>(io::Hdf5File::create(staged_->temporary(), {}));
+    lay_out(*file_, info_, columns_of(info_, options_, {}, {}));
+    if (has_others) file_->close();
   });
-  // 2. Write the rows.
-  const std::string temporary = world.broadcast(staged ? staged->temporary() : "", 0);
+  const std::string temporary = world.broadcast(staged_ ? staged_->temporary() : "", 0);
   if (has_others)
-    comm::together(
-        world, [&] { file.emplace(io::Hdf5File::open_to_write(temporary, world.mpi_handle())); });
+    comm::together(world, [&] {
+      file_ = std::make_unique<io::Hdf5File>(
+          io::Hdf5File::open_to_write(temporary, world.mpi_handle()));
+    });
+}
+
+PredictionsFile::~PredictionsFile() = default;
+
+void PredictionsFile::write(const train::PredictionRows& mine) {
+  const Origins origins = origins_of(mine.index, info_.files);
   const std::vector<std::pair<std::int64_t, std::int64_t>> runs = train::runs_of(mine.index);
-  for (const Column& column : columns) write_column(world, *file, column, runs);
-  comm::together(world, [&] { file->close(); });
-  // 3. Publish the file.
-  comm::together(world, [&] {
-    if (staged) staged->commit();
+  for (const Column& column : columns_of(info_, options_, mine, origins))
+    write_column(world_, *file_, column, runs);
+}
+
+void PredictionsFile::publish() {
+  comm::together(world_, [&] { file_->close(); });
+  comm::together(world_, [&] {
+    if (staged_) staged_->commit();
   });
 }
 

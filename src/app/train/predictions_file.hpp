@@ -2,12 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/communicator.hpp"
 #include "trireme/train/inference/predict_arrays.hpp"
 #include "trireme/train/scores/prediction_rows.hpp"
+
+namespace trireme::io {
+class Hdf5File;
+class StagedFile;
+}  // namespace trireme::io
 
 namespace trireme::app {
 
@@ -30,10 +36,25 @@ struct PredictionsInfo {
   std::vector<train::ArrayPrediction::File> files;
 };
 
-/// Writes the samples of all ranks into one HDF5 file, and replaces `path` when it is complete.
-/// Collective. Throws InputError or Failure on all ranks.
-void write_predictions(const comm::Communicator& world, const std::string& path,
-                       const PredictionsInfo& info, const train::PredictionOptions& options,
-                       const train::PredictionRows& mine);
+/// A file of predictions that is being written. All functions are collective, and throw InputError
+/// or Failure on all ranks.
+class PredictionsFile {
+ public:
+  /// Creates a temporary file with all datasets.
+  PredictionsFile(const comm::Communicator& world, const std::string& path, PredictionsInfo info,
+                  const train::PredictionOptions& options);
+  ~PredictionsFile();
+  /// Writes samples of this rank, which were not written before.
+  void write(const train::PredictionRows& mine);
+  /// Replaces the file at `path`. All samples have been written.
+  void publish();
+
+ private:
+  const comm::Communicator& world_;
+  PredictionsInfo info_;
+  train::PredictionOptions options_;
+  std::unique_ptr<io::StagedFile> staged_;  ///< of rank 0
+  std::unique_ptr<io::Hdf5File> file_;
+};
 
 }  // namespace trireme::app

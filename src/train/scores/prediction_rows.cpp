@@ -70,6 +70,15 @@ void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptio
       append_class(to, rows.labels[i], rows.logits.subspan(i * classes, classes), options);
 }
 
+std::int64_t bytes_of(const PredictionRows& rows) {
+  const auto sum = [](const auto&... lists) {
+    return (std::ssize(std::as_bytes(std::span(lists))) + ...);
+  };
+  return sum(rows.index, rows.label, rows.predicted, rows.loss, rows.top_class,
+             rows.top_probability, rows.logits, rows.prediction, rows.target, rows.field,
+             rows.field_target);
+}
+
 std::vector<std::pair<std::int64_t, std::int64_t>> runs_of(std::span<const std::int64_t> numbers) {
   std::vector<std::pair<std::int64_t, std::int64_t>> runs;
   for (const std::int64_t number : numbers) {

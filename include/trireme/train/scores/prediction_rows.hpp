@@ -40,6 +40,9 @@ struct PredictionRows {
 void append(PredictionRows& to, const EvaluatedRows& rows, const PredictionOptions& options,
             const data::TargetOptions& target = {});
 
+/// Returns the bytes of all lists.
+std::int64_t bytes_of(const PredictionRows& rows);
+
 /// Returns the runs of consecutive numbers as pairs of their first number and their length.
 std::vector<std::pair<std::int64_t, std::int64_t>> runs_of(std::span<const std::int64_t> numbers);
 
