@@ -20,11 +20,8 @@ namespace {
 
 /// Gives targets that are assumed the extents of the map that the model makes.
 void set_map_extents(const deck::Deck& deck, data::DatasetInfo& info) {
-  const model::ModelOutputs outputs =
-      model::outputs_of(deck.model, {1, info.height, info.width, info.channels}, info.outputs(),
-                        deck::answer_of(deck).is_map);
-  info.target_height = outputs.height;
-  info.target_width = outputs.width;
+  info.target = model::outputs_of(deck.model, {1, info.height, info.width, info.channels},
+                                  info.target.count, deck::answer_of(deck).is_map);
 }
 
 /// Opens the datasets, or takes the assumed ones, and checks them against the model. Keeps the

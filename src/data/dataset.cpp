@@ -60,9 +60,9 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 }  // namespace
 
 std::string outputs_in_words(const DatasetInfo& info, const Answer& answer) {
-  std::string text = counted(info.outputs(), answer.part, answer.parts);
+  std::string text = counted(info.target.count, answer.part, answer.parts);
   if (answer.is_map)
-    text += fmt::format(" for each of {} x {} pixels", info.target_height, info.target_width);
+    text += fmt::format(" for each of {} x {} pixels", info.target.height, info.target.width);
   return text;
 }
 

@@ -404,7 +404,7 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
     dataset.read(sample, data.inputs, data.labels, epoch, reader);
   buffer.transforms[row] =
       options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
-  if (data.labels != nullptr && dataset.info().target_height > 0) {
+  if (data.labels != nullptr && dataset.info().target.height > 0) {
     const double begin = monotonic_seconds();
     move_map(dataset.sample(), buffer.transforms[row], data.labels, reader.scratch);
     reader.times.augment += monotonic_seconds() - begin;

@@ -12,7 +12,7 @@
 namespace trireme::model {
 
 std::vector<BlockWork> measure_blocks(const ModelOptions& options, const Shape& input,
-                                      const ModelOutputs& outputs, DType compute,
+                                      const AnswerExtents& outputs, DType compute,
                                       DeviceKind target) {
   const Device meta{DeviceKind::meta, 0};
   Arena parameters(meta, "parameters", 0), gradients(meta, "gradients", 0),

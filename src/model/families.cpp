@@ -57,8 +57,8 @@ std::optional<BrokenRule> no_joined_norms(const ModelOptions& options) {
                                 family_of(options).word)};
 }
 
-ModelOutputs outputs_of(const ModelOptions& options, const Shape& input, std::int64_t count,
-                        bool is_map) {
+AnswerExtents outputs_of(const ModelOptions& options, const Shape& input, std::int64_t count,
+                         bool is_map) {
   if (!is_map) return {count};
   const Family& family = family_of(options);
   const Shape map = family.makes_maps() ? family.map_of(options, input) : Shape();

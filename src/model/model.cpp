@@ -59,7 +59,7 @@ void validate_extents(const ModelOptions& options, const Shape& input, std::int6
 
 }  // namespace
 
-Model::Model(const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
+Model::Model(const ModelOptions& options, const Shape& input, const AnswerExtents& outputs,
              const TensorPlacement& placement)
     : list_(placement.tensor_rank, placement.tensor_size) {
   const std::int64_t classes = outputs.count;

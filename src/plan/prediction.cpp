@@ -86,7 +86,9 @@ double stored_bytes_of_a_sample(const train::ReplicaOptions& options) {
   if (!options.tokens())
     return static_cast<double>(options.image.elements()) *
            static_cast<double>(size_of(options.pixel_type));
-  const double token = options.classes <= 1 << 8 ? 1 : options.classes <= 1 << 16 ? 2 : 4;
+  const double token = options.outputs.count <= 1 << 8    ? 1
+                       : options.outputs.count <= 1 << 16 ? 2
+                                                          : 4;
   return token * static_cast<double>(options.context());
 }
 

@@ -52,15 +52,15 @@ namespace {
 /// Requires targets that are maps to have the extents of the model's.
 void validate_map(const model::ModelOptions& model, const data::DatasetInfo& info,
                   const std::string& key, const std::string& folder) {
-  if (info.target_height == 0) return;
-  const model::ModelOutputs made =
-      model::outputs_of(model, {1, info.height, info.width, info.channels}, info.outputs(), true);
-  const bool is_turned = made.height == info.target_width && made.width == info.target_height;
+  if (info.target.height == 0) return;
+  const AnswerExtents made = model::outputs_of(model, {1, info.height, info.width, info.channels},
+                                               info.target.count, true);
+  const bool is_turned = made.height == info.target.width && made.width == info.target.height;
   validate(
-      made.height == info.target_height && made.width == info.target_width,
+      made.height == info.target.height && made.width == info.target.width,
       "{} = \"{}\" has targets of {} x {} (height, width), but the model makes maps of {} x {} "
       "from samples of {} x {}; {}",
-      key, folder, info.target_height, info.target_width, made.height, made.width, info.height,
+      key, folder, info.target.height, info.target.width, made.height, made.width, info.height,
       info.width,
       is_turned ? "exchange h and w in data.hdf5.target_layout"
                 : "change the strides, pools and upsample blocks of model.blocks, or "
@@ -85,25 +85,25 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
            "data.decode = \"fast\" decodes JPEG files at a lower resolution, but {} = \"{}\" holds "
            "plain images, which are not decoded; use data.decode = \"exact\"",
            key, folder);
-  validate(info.target_size > 0 || info.class_count >= 2,
+  validate(info.has_float_targets || key != "data.train" || info.target.count >= 2,
            "{} = \"{}\" has {} class; a classifier needs two or more", key, folder,
-           info.class_count);
+           info.target.count);
   validate(std::max(info.height, info.width) <= data::max_model_side,
            "{} = \"{}\" holds images of {} x {}; a side can have {} pixels or less", key, folder,
            info.height, info.width, data::max_model_side);
   validate_map(model, info, key, folder);
   const data::AugmentOptions& augment = data.augment;
-  validate(info.target_height == 0 || key != "data.train" ||
-               augment.random_crop < std::min(info.target_height, info.target_width),
+  validate(info.target.height == 0 || key != "data.train" ||
+               augment.random_crop < std::min(info.target.height, info.target.width),
            "data.augment.random_crop = {} can shift all targets out of the samples of {} = \"{}\", "
            "which are {} x {} (height, width); use less",
            augment.random_crop, key, folder, info.height, info.width);
   validate(
-      augment.random_crop == 0 || info.target_height == 0 || key != "data.train" ||
-          (info.target_height == info.height && info.target_width == info.width),
+      augment.random_crop == 0 || info.target.height == 0 || key != "data.train" ||
+          (info.target.height == info.height && info.target.width == info.width),
       "data.augment.random_crop shifts samples and targets by the same pixels, but the samples "
       "of {} = \"{}\" are {} x {} and their targets {} x {} (height, width); remove it",
-      key, folder, info.height, info.width, info.target_height, info.target_width);
+      key, folder, info.height, info.width, info.target.height, info.target.width);
   validate((info.channels == 3 && info.pixel_type == DType::uint8) || !augment.changes_colors() ||
                key != "data.train",
            "data.augment.{} changes the colors of RGB images of uint8, but the images of {} = "
@@ -184,18 +184,18 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(train.pixel_type == other.pixel_type,
            "{} = \"{}\" holds {} images, but data.train {} images; both must have one type", key,
            folder, to_string(other.pixel_type), to_string(train.pixel_type));
-  validate(train.target_height == other.target_height && train.target_width == other.target_width,
+  validate(train.target.height == other.target.height && train.target.width == other.target.width,
            "{} = \"{}\" has targets of {} x {} (height, width), but data.train of {} x {}; both "
            "must have "
            "one form",
-           key, folder, other.target_height, other.target_width, train.target_height,
-           train.target_width);
-  validate(train.target_size == other.target_size,
+           key, folder, other.target.height, other.target.width, train.target.height,
+           train.target.width);
+  validate(!train.has_float_targets || train.target.count == other.target.count,
            "{} = \"{}\" has {} numbers in the target of a sample, but data.train {}", key, folder,
-           other.target_size, train.target_size);
-  validate(other.class_count <= train.class_count,
-           "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count,
-           train.class_count);
+           other.target.count, train.target.count);
+  validate(train.has_float_targets || other.target.count <= train.target.count,
+           "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.target.count,
+           train.target.count);
   validate(other.vocabulary <= train.vocabulary,
            "{} = \"{}\" has a vocabulary of {}, but data.train only of {}; make both sets with one "
            "tokenizer",

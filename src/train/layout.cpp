@@ -52,12 +52,9 @@ Shape input_shape(const model::ModelOptions& options, const data::DatasetInfo& t
 int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
   const model::Family& family = family_of(options);
   const Shape input = input_shape(options, train, 1);
-  if (!takes_tokens(options)) {
-    const model::ModelOutputs outputs(train.outputs(), train.target_height, train.target_width);
-    return model::Model(options, input, outputs).block_count();
-  }
+  if (!takes_tokens(options)) return model::Model(options, input, train.target).block_count();
   if (family.vocabulary(options) == 0) family.set_vocabulary(options, train.vocabulary);
-  return model::Model(options, input, family.vocabulary(options)).block_count();
+  return model::Model(options, input, {family.vocabulary(options)}).block_count();
 }
 
 /// Throws InputError if the model has fewer blocks than the pipeline has chunks.

@@ -145,7 +145,8 @@ struct ReplicaFixture {
   void fill_images(std::int64_t index, data::MicroBatch& batch) {
     const std::int64_t pixels = options.image.elements();
     for (std::int64_t b = 0; b < options.micro; ++b) {
-      const auto label = static_cast<std::int32_t>((index * options.micro + b) % options.classes);
+      const auto label =
+          static_cast<std::int32_t>((index * options.micro + b) % options.outputs.count);
       labels[static_cast<std::size_t>(b)] = label;
       for (std::int64_t p = 0; p < pixels; ++p) {
         const double noise = uniform_at(77 + static_cast<std::uint64_t>(index),
@@ -168,9 +169,10 @@ struct ReplicaFixture {
       const std::int64_t sample = index * options.micro + b;
       for (std::int64_t t = 0; t < context; ++t) {
         const auto at = static_cast<std::size_t>(b * context + t);
-        tokens[at] = static_cast<std::int32_t>((sample + t * (1 + sample % 3)) % options.classes);
-        labels[at] =
-            static_cast<std::int32_t>((sample + (t + 1) * (1 + sample % 3)) % options.classes);
+        tokens[at] =
+            static_cast<std::int32_t>((sample + t * (1 + sample % 3)) % options.outputs.count);
+        labels[at] = static_cast<std::int32_t>((sample + (t + 1) * (1 + sample % 3)) %
+                                               options.outputs.count);
       }
     }
     const Shape shape{options.micro, context};
@@ -185,7 +187,7 @@ inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8)
   train::ReplicaOptions options;
   options.model = resnet(depth, width);
   options.image = {8, 8, 1};
-  options.classes = 5;
+  options.outputs.count = 5;
   options.micro = options.global = 10;
   return options;
 }
@@ -202,7 +204,7 @@ inline train::ReplicaOptions small_gpt(std::int64_t layers = 2, std::int64_t wid
                                                      .vocabulary = 37,
                                                      .dropout = 0.1});
   options.optimizer.rule = &optim::rule("adamw");
-  options.classes = 37;
+  options.outputs.count = 37;
   options.micro = options.global = 2;
   return options;
 }

@@ -38,6 +38,15 @@ enum class AnswerKind : std::uint8_t {
   field     ///< one or more numbers for each pixel
 };
 
+/// The extents of an answer: the outputs of a model for a sample.
+struct AnswerExtents {
+  std::int64_t count = 0;              ///< classes or numbers: of the sample, or of each pixel
+  std::int64_t height = 0, width = 0;  ///< of a map; 0: there is one answer
+  bool is_map() const { return height > 0; }
+  std::int64_t places() const { return is_map() ? height * width : 1; }
+  bool operator==(const AnswerExtents&) const = default;
+};
+
 /// The properties of an answer: one row of a table. Code that reads targets, and code that computes
 /// losses, scores and predictions from them, names the kinds; all other code asks for properties.
 struct Answer {

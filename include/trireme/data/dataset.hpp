@@ -30,16 +30,11 @@ struct DatasetInfo {
   std::int64_t height = 0, width = 0, channels = 0;
   DType pixel_type = DType::uint8;   ///< images; see SampleInfo::dtype
   std::vector<std::string> classes;  ///< images; may be empty
-  /// Images: size of `classes`, or 1 + the largest label of all shards; pixels: the classes of one;
-  /// 0: the targets are numbers.
-  std::int64_t class_count = 0;
-  /// Targets that are vectors: their numbers; fields: numbers of a pixel; 0: there are classes.
-  std::int64_t target_size = 0;
-  /// Targets that are maps: their extents; else 0.
-  std::int64_t target_height = 0, target_width = 0;
-  /// Returns the outputs of a model of images, of one pixel if it makes a map.
-  std::int64_t outputs() const { return target_size > 0 ? target_size : class_count; }
-  std::int64_t context = 0;  ///< tokens: length of a sample, as requested
+  /// Images: the outputs of a model of them. Classes: size of `classes`, or 1 + the largest label
+  /// of all shards.
+  AnswerExtents target;
+  bool has_float_targets = false;  ///< the targets are numbers, and no classes
+  std::int64_t context = 0;        ///< tokens: length of a sample, as requested
   /// Tokens are 0 .. vocabulary - 1. If no shard has the attribute: the range of the stored type.
   std::int64_t vocabulary = 0;
   /// Totals over all shards; documents: 0 if the shards do not list them.

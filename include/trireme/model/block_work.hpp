@@ -21,7 +21,7 @@ struct BlockWork {
 /// Returns the blocks of a model on one rank, and its head last, computed in `compute` on the
 /// device kind `target`. Allocates no device memory. Arguments as for Model.
 std::vector<BlockWork> measure_blocks(const ModelOptions& options, const Shape& input,
-                                      const ModelOutputs& outputs, DType compute,
+                                      const AnswerExtents& outputs, DType compute,
                                       DeviceKind target);
 
 }  // namespace trireme::model

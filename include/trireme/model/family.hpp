@@ -127,8 +127,7 @@ struct Family {
                                  const ModelOptions& after) = NoAnswer();
   /// Returns the number of classes, or outputs, from the tensors of a file with the names of
   /// docs/reference/tensor_names.md. `input`: shape of a batch, as far as it is known; else empty.
-  /// `is_map`: the model gives them for each pixel.
-  std::int64_t (*classes_in)(const ModelOptions&, const Shape& input, bool is_map,
+  std::int64_t (*classes_in)(const ModelOptions&, const Answer&, const Shape& input,
                              const ShapeInFile&);
   /// Returns the shape of a batch of one sample from these tensors; extents on which no tensor
   /// depends are any that the model takes. Throws InputError if the tensors do not tell it.
@@ -139,7 +138,7 @@ struct Family {
   Shape (*map_of)(const ModelOptions&, const Shape& input) = nullptr;
   bool makes_maps() const { return map_of != nullptr; }
   /// Returns the blocks and the head. Arguments as for Model, whose rules have been checked.
-  ModelParts (*make)(const ModelOptions&, const Shape& input, const ModelOutputs& outputs,
+  ModelParts (*make)(const ModelOptions&, const Shape& input, const AnswerExtents& outputs,
                      const TensorPlacement&);
 };
 
@@ -153,8 +152,8 @@ inline bool takes_tokens(const ModelOptions& options) {
 
 /// Returns the outputs of a model with `count` of them, for each pixel if `is_map`. Throws
 /// InputError if it does not make a map of this input.
-ModelOutputs outputs_of(const ModelOptions& options, const Shape& input, std::int64_t count,
-                        bool is_map);
+AnswerExtents outputs_of(const ModelOptions& options, const Shape& input, std::int64_t count,
+                         bool is_map);
 
 /// Returns the condition that a family has a property, as in `kind = "resnet" or "mlp"`.
 std::string kinds_with(const std::function<bool(const Family&)>& property);

@@ -29,7 +29,7 @@ class Model {
   /// `input`: shape of the input of block 0. Images: [batch, height, width, channels] in compute
   /// precision. Text: int32 tokens [batch, context], and `outputs` is the vocabulary. Throws
   /// InputError about keys of [model] and [parallel], and for more than 2^40 weights.
-  Model(const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
+  Model(const ModelOptions& options, const Shape& input, const AnswerExtents& outputs,
         const TensorPlacement& placement = {});
 
   /// Returns the parameters of the whole model: blocks 0 .. n-1, then the head. Each entry has the

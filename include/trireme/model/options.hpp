@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/answer.hpp"
 #include "trireme/base/expect.hpp"
 
 namespace trireme::model {
@@ -49,19 +50,6 @@ constexpr double drop_path_at(double last, std::int64_t block, std::int64_t bloc
 }
 
 struct LossKind;
-
-/// The outputs of a model for a sample.
-struct ModelOutputs {
-  // A number is meant in most places, so this converts.
-  ModelOutputs(std::int64_t the_count)  // NOLINT(google-explicit-constructor)
-      : count(the_count) {}
-  ModelOutputs(std::int64_t the_count, std::int64_t the_height, std::int64_t the_width)
-      : count(the_count), height(the_height), width(the_width) {}
-  std::int64_t count;  ///< classes or numbers: of the sample, or of each pixel of a map
-  std::int64_t height = 0, width = 0;  ///< of a map; 0: there is one answer
-  bool is_map() const { return height > 0; }
-  std::int64_t places() const { return is_map() ? height * width : 1; }
-};
 
 /// Table [loss] of the deck.
 struct LossOptions {

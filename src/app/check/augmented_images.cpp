@@ -188,7 +188,7 @@ class AugmentedSamples {
     return prepared_.as<float>();
   }
 
-  bool has_maps() const { return dataset_.info().target_height > 0; }
+  bool has_maps() const { return dataset_.info().target.is_map(); }
 
   /// Returns the map of a sample in the epoch that was prepared last, [height, width] or [height,
   /// width, components].

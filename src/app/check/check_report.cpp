@@ -47,8 +47,8 @@ Json dataset_json(const data::DatasetInfo& info, const Answer& answer) {
     json["vocabulary"] = info.vocabulary;
   } else {
     json["shape"] = {info.height, info.width, info.channels};
-    json[fmt::format("{}_count", answer.part)] = info.outputs();
-    if (answer.is_map) json["map"] = {info.target_height, info.target_width};
+    json[fmt::format("{}_count", answer.part)] = info.target.count;
+    if (answer.is_map) json["map"] = {info.target.height, info.target.width};
   }
   return json;
 }
@@ -161,8 +161,8 @@ Shape sample_output(const CheckReport& report, const model::BlockWork& block) {
   const data::DatasetInfo& train = report.sets.train;
   switch (output.rank()) {
     case 0:
-      if (train.target_height == 0) return {train.outputs()};
-      return {train.target_height, train.target_width, train.outputs()};
+      if (train.target.height == 0) return {train.target.count};
+      return {train.target.height, train.target.width, train.target.count};
     case 2: return {output[1]};
     case 3: return {output[1], output[2]};
     default: return {output[1], output[2], output[3]};

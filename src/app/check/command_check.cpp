@@ -164,7 +164,7 @@ ExitCode check(const CheckArguments& arguments) {
                                        : Shape{deck.batch.micro, train_set.height, train_set.width,
                                                train_set.channels};
   const model::Model model = with_deck_locations(deck, [&] {
-    return model::Model(replica.model, input, replica.outputs(),
+    return model::Model(replica.model, input, replica.outputs,
                         {.tensor_rank = 0,
                          .tensor_size = layout.tensor,
                          .sequence_parallel = deck.parallel.sequence});
@@ -174,7 +174,7 @@ ExitCode check(const CheckArguments& arguments) {
   report.blocks = model.block_count();
   if (family_of(replica.model).block_list)
     report.block_works =
-        model::measure_blocks(replica.model, input, replica.outputs(), replica.compute, device);
+        model::measure_blocks(replica.model, input, replica.outputs, replica.compute, device);
   OpCounter counter;
   ops::OpObserver observer;  // only JSON lists the ops
   if (arguments.json) observer = [&](const ops::OpCall& call) { counter.add(call); };

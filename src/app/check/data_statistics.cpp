@@ -141,7 +141,7 @@ DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& d
       {statistics.of, max_samples, std::max<std::int64_t>(1, max_bytes / sample.input_bytes())});
   const bool has_units = deck.target.answer().has_units;
   std::vector<Moments> channels(static_cast<std::size_t>(dataset.info().channels)),
-      components(has_units ? static_cast<std::size_t>(dataset.info().target_size) : 0);
+      components(has_units ? static_cast<std::size_t>(dataset.info().target.count) : 0);
   add_samples(dataset, statistics, channels, components);
   for (const Moments& one : channels) {
     statistics.mean.push_back(one.mean());

@@ -154,15 +154,15 @@ ExitCode import_command(const ImportOptions& options) {
   const model::ShapeInFile shape_of = [&](const std::vector<std::string>& names, int rank) {
     return shape_in(weights, names, rank);
   };
-  const bool is_map = deck::answer_of(deck).is_map;
-  const std::int64_t classes = family.classes_in(deck.model, {}, is_map, shape_of);
+  const Answer& answer = deck::answer_of(deck);
+  const std::int64_t classes = family.classes_in(deck.model, answer, {}, shape_of);
   const Shape input = family.input_in(deck.model, shape_of);
   validate(!config || config->vocabulary == classes,
            "{}: its embedding has {} rows, but vocab_size = {} in the config.json beside it",
            options.source, classes, config ? config->vocabulary : 0);
   model::ModelOptions model_options = deck.model;
   family.set_vocabulary(model_options, classes);
-  const model::ModelOutputs outputs = model::outputs_of(model_options, input, classes, is_map);
+  const AnswerExtents outputs = model::outputs_of(model_options, input, classes, answer.is_map);
   const model::Model model(model_options, input, outputs);
   checkpoint::Info info;
   info.deck = deck::write(deck);

@@ -193,7 +193,7 @@ Json describe_dataset(const std::string& path) {
     json["shape"] = {info.height, info.width, info.channels};
     json["pixel_type"] = to_string(info.pixel_type);
   }
-  json["class_count"] = info.class_count;
+  json["class_count"] = info.target.count;
   json["classes"] = info.classes;
   json["shards"] = Json::array();
   for (std::size_t i = 0; i < info.shard_names.size(); ++i)

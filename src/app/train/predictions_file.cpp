@@ -63,7 +63,7 @@ Origins origins_of(const std::vector<std::int64_t>& samples,
 std::vector<Column> columns_of(const PredictionsInfo& info, const train::PredictionOptions& options,
                                const train::PredictionRows& rows, const Origins& origins) {
   const Answer& answer = *info.answer;
-  const model::ModelOutputs& outputs = info.outputs;
+  const AnswerExtents& outputs = info.outputs;
   std::vector<Column> columns;
   const auto add = [&](const char* name, Hdf5Number type, std::vector<std::int64_t> row,
                        const auto& values) {

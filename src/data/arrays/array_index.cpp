@@ -305,23 +305,23 @@ std::array<std::int64_t, 3> array_extents(const ArrayVariable& input, const std:
   return extents;
 }
 
-TargetExtents target_extents(const ShardIndex& file, const SampleForm& form) {
-  TargetExtents extents;
+AnswerExtents target_extents(const ShardIndex& file, const SampleForm& form) {
+  AnswerExtents extents;
   for (const ArrayVariable& target : file.targets) {
     if (!form.target.answer().is_map) {
-      extents.size += elements_of_row(target.rows, max_target_numbers);
+      extents.count += elements_of_row(target.rows, max_target_numbers);
       continue;
     }
     const auto [height, width, components] = array_extents(target, form.arrays.target_layout);
-    extents = {height, width, extents.size + components};
+    extents = {extents.count + components, height, width};
   }
   return extents;
 }
 
-std::string to_text(const TargetExtents& extents) {
-  return extents.height > 0
-             ? fmt::format("{} x {} x {}", extents.height, extents.width, extents.size)
-             : counted(extents.size, "number", "numbers");
+std::string to_text(const AnswerExtents& extents) {
+  return extents.is_map()
+             ? fmt::format("{} x {} x {}", extents.height, extents.width, extents.count)
+             : counted(extents.count, "number", "numbers");
 }
 
 DType array_type(const ShardIndex& file) {

@@ -25,16 +25,11 @@ double as_stored(const io::StoredDataset& rows, double value);
 /// Returns the type of the images of an indexed file.
 DType array_type(const ShardIndex& file);
 
-/// Extents of targets that are read with their samples.
-struct TargetExtents {
-  std::int64_t height = 0, width = 0;  ///< maps
-  std::int64_t size = 0;               ///< numbers of a vector, or components of a map
-  bool operator==(const TargetExtents&) const = default;
-};
-/// Returns them; zeros if the targets are classes of samples, which are read at once.
-TargetExtents target_extents(const ShardIndex& file, const SampleForm& form);
+/// Returns the extents of targets that are read with their samples, whose count is that of numbers
+/// in the file; zeros if the targets are classes of samples, which are read at once.
+AnswerExtents target_extents(const ShardIndex& file, const SampleForm& form);
 /// Returns "64 x 64 x 2" or "3 numbers".
-std::string to_text(const TargetExtents& extents);
+std::string to_text(const AnswerExtents& extents);
 
 /// Returns the extents of one sample of an input in the order h, w, c. Those that the layout lacks
 /// are 1.

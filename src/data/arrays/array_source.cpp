@@ -195,7 +195,7 @@ class ArraySource : public SampleSource {
   void add_vectors(ShardIndex& file, const SampleForm& sample, const ShardResources& resources) {
     if (file.targets.empty()) return;
     const TargetOptions& options = sample.target;
-    info_.labels = {target_extents(file, sample).size};
+    info_.labels = {target_extents(file, sample).count};
     info_.label_type = DType::float32;
     std::size_t first = 0;
     for (ArrayVariable& variable : file.targets) {

@@ -71,7 +71,7 @@ void combine_classes(const FolderShards& folder, DatasetInfo& info) {
            "{}: label {} makes {} classes of {} samples: it is damaged; if it is not, name the "
            "classes in /classes",
            largest_path, largest_label, std::int64_t{largest_label} + 1, samples);
-  info.class_count =
+  info.target.count =
       info.classes.empty() ? std::int64_t{largest_label} + 1 : std::ssize(info.classes);
 }
 

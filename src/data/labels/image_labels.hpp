@@ -17,7 +17,7 @@ inline constexpr std::int64_t max_label = (std::int64_t{1} << 24) - 1;
 /// a class.
 std::vector<std::int32_t> read_labels(const io::Hdf5Reader& reader, const ShardDescription& shard);
 
-/// Compares the classes of the shards of a folder, and sets info.classes and info.class_count.
+/// Compares the classes of the shards of a folder, and sets info.classes and info.target.count.
 /// Throws InputError if they differ, or a label is not one of them.
 void combine_classes(const FolderShards& folder, DatasetInfo& info);
 

@@ -131,18 +131,15 @@ class Folder {
 
   /// Compares the extents of the targets that are read with their samples.
   void compare_targets() {
-    const TargetExtents first = target_extents(folder_.shards.front().index, form_);
+    const AnswerExtents first = target_extents(folder_.shards.front().index, form_);
     for (std::size_t i = 0; i < paths_.size(); ++i) {
-      const TargetExtents here = target_extents(folder_.shards[i].index, form_);
+      const AnswerExtents here = target_extents(folder_.shards[i].index, form_);
       validate(here == first, "{}: has {} in the target of a sample, but {} has {}", paths_[i],
                to_text(here), paths_.front(), to_text(first));
     }
-    index_.info.target_height = first.height;
-    index_.info.target_width = first.width;
-    if (form_.target.kind == AnswerKind::pixels)
-      index_.info.class_count = form_.target.classes;
-    else
-      index_.info.target_size = first.size;
+    index_.info.target = first;
+    index_.info.has_float_targets = form_.target.kind != AnswerKind::pixels;
+    if (!index_.info.has_float_targets) index_.info.target.count = form_.target.classes;
   }
 
   const SampleForm& form_;
@@ -175,10 +172,11 @@ std::string to_bytes(const DatasetIndex& index) {
   bytes.put_string(index.folder);
   bytes.put(static_cast<std::uint8_t>(info.kind));
   bytes.put(static_cast<std::uint8_t>(info.pixel_type));
-  for (const std::int64_t number : {info.height, info.width, info.channels, info.class_count,
-                                    info.target_size, info.target_height, info.target_width,
-                                    info.vocabulary, info.tokens, info.documents, info.end_of_text})
+  for (const std::int64_t number :
+       {info.height, info.width, info.channels, info.target.count, info.target.height,
+        info.target.width, info.vocabulary, info.tokens, info.documents, info.end_of_text})
     bytes.put(number);
+  bytes.put(static_cast<std::uint8_t>(info.has_float_targets));
   bytes.put_strings(info.classes);
   bytes.put_string(info.tokenizer);
   bytes.put_string(info.tokenizer_digest);
@@ -205,10 +203,11 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
   index.folder = bytes.get_string();
   info.kind = bytes.get_enum(shard_kinds().back().kind);
   info.pixel_type = bytes.get_enum(DType::int64);
-  for (std::int64_t* number : {&info.height, &info.width, &info.channels, &info.class_count,
-                               &info.target_size, &info.target_height, &info.target_width,
-                               &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
+  for (std::int64_t* number :
+       {&info.height, &info.width, &info.channels, &info.target.count, &info.target.height,
+        &info.target.width, &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
     *number = bytes.get<std::int64_t>();
+  info.has_float_targets = bytes.get_bool();
   info.classes = bytes.get_strings();
   info.tokenizer = bytes.get_string();
   info.tokenizer_digest = bytes.get_string();

@@ -54,7 +54,7 @@ Shape input_of(const ModelOptions& options, const ShapeInFile& shape_of) {
   bool is_built = false;
   const auto fits = [&](const Shape& input) {
     try {
-      const ModelParts parts = chain::make_network(blocks, input, 0);
+      const ModelParts parts = chain::make_network(blocks, input, {});
       parallel::ParameterList list;
       for (const auto& block : parts.blocks) block->declare(list);
       parts.head->declare(list);
@@ -105,7 +105,8 @@ extern constinit const Family chain_family{
                                         after.as<ChainOptions>().blocks);
         },
     .classes_in =
-        [](const ModelOptions& options, const Shape& input, bool, const ShapeInFile& shape_of) {
+        [](const ModelOptions& options, const Answer&, const Shape& input,
+           const ShapeInFile& shape_of) {
           return chain::output_shape(options.as<ChainOptions>().blocks,
                                      input.rank() > 0 ? input : input_of(options, shape_of))
               .back();
@@ -117,7 +118,7 @@ extern constinit const Family chain_family{
           return output.rank() == 3 ? Shape{output[0], output[1]} : Shape();
         },
     .make =
-        [](const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
+        [](const ModelOptions& options, const Shape& input, const AnswerExtents& outputs,
            const TensorPlacement& /*placement*/) {
           return chain::make_network(options.as<ChainOptions>().blocks, input, outputs);
         }};

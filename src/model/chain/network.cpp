@@ -452,7 +452,7 @@ class Builder {
 
 /// Returns the groups of layers, the last of which gives these outputs; count 0: any.
 std::vector<Group> groups_of(const std::vector<Entry>& list, const Shape& input,
-                             const ModelOutputs& outputs) {
+                             const AnswerExtents& outputs) {
   TRIREME_EXPECT(!list.empty() && input.rank() == 4);
   Builder builder(list, input[0], {input[1], input[2], input[3]});
   std::vector<Group> groups = builder.groups();
@@ -481,11 +481,11 @@ std::vector<Group> groups_of(const std::vector<Entry>& list, const Shape& input,
 }  // namespace
 
 Shape output_shape(const std::vector<Entry>& list, const Shape& input) {
-  return groups_of(list, input, 0).back().output;
+  return groups_of(list, input, {}).back().output;
 }
 
 ModelParts make_network(const std::vector<Entry>& list, const Shape& input,
-                        const ModelOutputs& outputs) {
+                        const AnswerExtents& outputs) {
   std::vector<Group> groups = groups_of(list, input, outputs);
   ModelParts parts;
   for (std::size_t i = 0; i + 1 < groups.size(); ++i)

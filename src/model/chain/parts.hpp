@@ -43,7 +43,7 @@ bool contains(const std::vector<Entry>& list, const Property& property) {
 /// Makes the network for an input of this shape. Throws InputError if a block does not fit the one
 /// in front of it, or if the last one does not give these outputs; count 0: any outputs.
 ModelParts make_network(const std::vector<Entry>& list, const Shape& input,
-                        const ModelOutputs& outputs);
+                        const AnswerExtents& outputs);
 
 /// Returns the outputs of the network for an input of this shape: [count], or [height, width,
 /// count] of a map. Errors like make_network.

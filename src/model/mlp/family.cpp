@@ -68,7 +68,7 @@ class MlpHead final : public ClassifierHead {
 
 /// Makes linear layers `layers.<i>.weight`, `.bias` with ReLU between them. The last one is the
 /// head.
-ModelParts make_mlp(const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
+ModelParts make_mlp(const ModelOptions& options, const Shape& input, const AnswerExtents& outputs,
                     const TensorPlacement& /*placement*/) {
   std::vector<std::unique_ptr<Block>> blocks;
   std::int64_t in = input.elements() / input[0];
@@ -131,7 +131,7 @@ extern constinit const Family mlp_family{
     .visit = visit_mlp,
     .describe = [](const ModelOptions&) { return std::string("mlp"); },
     .classes_in =
-        [](const ModelOptions& options, const Shape&, bool, const ShapeInFile& shape_of) {
+        [](const ModelOptions& options, const Answer&, const Shape&, const ShapeInFile& shape_of) {
           const std::size_t last = options.as<MlpOptions>().widths.size();
           return shape_of({fmt::format("layers.{}.weight", last)}, 2)[0];
         },

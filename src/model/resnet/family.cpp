@@ -277,7 +277,7 @@ Stages stages_of_depth(int depth) {
 /// torchvision's names. Depths 8, 14, 20, 32, 44 and 56 have the CIFAR form: three stages of
 /// (depth - 2) / 6 basic blocks, `width` channels in the first stage, doubled in each further one.
 /// Throws InputError for other unknown depths.
-ModelParts make_resnet(const ModelOptions& model, const Shape& input, const ModelOutputs& outputs,
+ModelParts make_resnet(const ModelOptions& model, const Shape& input, const AnswerExtents& outputs,
                        const TensorPlacement& /*placement*/) {
   const auto& options = model.as<ResnetOptions>();
   const Stages stages = stages_of_depth(options.depth);
@@ -374,7 +374,7 @@ extern constinit const Family resnet_family{
           resnet.zero_init_residual = false;
           resnet.drop_path = 0;
         },
-    .classes_in = [](const ModelOptions&, const Shape&, bool,
+    .classes_in = [](const ModelOptions&, const Answer&, const Shape&,
                      const ShapeInFile& shape_of) { return shape_of({"fc.weight"}, 2)[0]; },
     .input_in =
         [](const ModelOptions& options, const ShapeInFile& shape_of) {

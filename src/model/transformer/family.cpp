@@ -198,7 +198,7 @@ AttentionBlockOptions block_options(const TransformerOptions& gpt, std::int64_t 
 
 /// Makes embedding, blocks of attention and mlp, and head.
 ModelParts make_transformer(const ModelOptions& options, const Shape& /*input*/,
-                            const ModelOutputs& /*outputs*/, const TensorPlacement& placement) {
+                            const AnswerExtents& /*outputs*/, const TensorPlacement& placement) {
   const auto& gpt = options.as<TransformerOptions>();
   ModelParts chain;
   const auto tie = std::make_shared<EmbeddingTie>();
@@ -260,7 +260,7 @@ extern constinit const Family transformer_family{
           transformer.dropout = transformer.drop_path = 0;
         },
     .classes_in =
-        [](const ModelOptions& options, const Shape&, bool, const ShapeInFile& shape_of) {
+        [](const ModelOptions& options, const Answer&, const Shape&, const ShapeInFile& shape_of) {
           const std::int64_t given = options.as<TransformerOptions>().vocabulary;
           return given > 0
                      ? given

@@ -142,7 +142,7 @@ std::optional<BrokenRule> broken_vit_rows(const ModelOptions& options, const Sha
 }
 
 /// Makes the patch embedding, blocks of attention and mlp, and the head.
-ModelParts make_vit(const ModelOptions& options, const Shape& input, const ModelOutputs& outputs,
+ModelParts make_vit(const ModelOptions& options, const Shape& input, const AnswerExtents& outputs,
                     const TensorPlacement& placement) {
   const auto& vit = options.as<VitOptions>();
   const std::int64_t height = input[1], width = input[2];
@@ -191,10 +191,10 @@ Shape input_in(const ModelOptions& options, const ShapeInFile& shape_of) {
   return {1, pixels, pixels, shape_of({"patch_embed.proj.weight"}, 4)[1]};
 }
 
-std::int64_t classes_in(const ModelOptions& options, const Shape& /*input*/, bool is_map,
+std::int64_t classes_in(const ModelOptions& options, const Answer& answer, const Shape& /*input*/,
                         const ShapeInFile& shape_of) {
   const std::int64_t outputs = shape_of({"head.weight"}, 2)[0];
-  if (!is_map) return outputs;
+  if (!answer.is_map) return outputs;
   const std::int64_t patch = options.as<VitOptions>().patch;
   validate(outputs % (patch * patch) == 0,
            "the tensor head.weight has {} rows, which are not those of the {} pixels of a patch; "

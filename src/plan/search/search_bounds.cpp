@@ -161,7 +161,7 @@ double SearchBounds::recorded_seconds(const train::ReplicaOptions& options,
 std::vector<double> SearchBounds::stage_seconds(train::ReplicaOptions options,
                                                 const parallel::MeshShape& shape) {
   options.chunk_bounds = train::chunk_bounds(options, shape.pipeline);
-  const model::Model model(options.model, options.input_shape(), options.outputs(),
+  const model::Model model(options.model, options.input_shape(), options.outputs,
                            {0, shape.tensor, options.sequence});
   const std::vector<int> kinds = train::block_kinds(options, model);
   // Kinds of the blocks of a stage, with a mark behind each chunk.
@@ -318,7 +318,7 @@ std::int64_t SearchBounds::state_bytes(const train::ReplicaOptions& options,
     State state{.parameters = static_cast<double>(plan.parameters),
                 .gradients = static_cast<double>(plan.gradients),
                 .optimizer = static_cast<double>(plan.optimizer)};
-    const model::Model model(options.model, options.input_shape(), options.outputs(),
+    const model::Model model(options.model, options.input_shape(), options.outputs,
                              {0, shape.tensor, options.sequence});
     for (const auto& entry : model.parameters().entries()) {
       const Shape& extents = entry.spec.shape;

@@ -159,7 +159,7 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   // float8 scales depend on the rows that are computed together, which the cache changes.
   options.float8 = false;
   const data::TextEncoding encoding =
-      encoding_for(request, deck, options.classes, contents.info, log);
+      encoding_for(request, deck, options.outputs.count, contents.info, log);
   const data::Tokenizer* const tokenizer = encoding.tokenizer.get();
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
   validate(!text.empty(), "--prompt: contains no token; give some text to continue");
@@ -175,11 +175,11 @@ GenerateTimes generate(const GenerateRequest& request, Log& log,
   emit(request.prompt);
   // 4. Generate.
   TextDecoder decoder(replica);
-  std::vector<float> logits(static_cast<std::size_t>(options.classes));
+  std::vector<float> logits(static_cast<std::size_t>(options.outputs.count));
   std::string written = tokenizer->decode(text);
   const std::int64_t end = encoding.end_of_text;
   const std::vector<std::int32_t> known =
-      drawable_tokens(options.classes, tokenizer->vocabulary(), end);
+      drawable_tokens(options.outputs.count, tokenizer->vocabulary(), end);
   GenerateTimes times;
   double began = monotonic_seconds();
   for (std::int64_t made = 0; made < request.tokens; ++made) {

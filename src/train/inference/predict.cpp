@@ -92,9 +92,9 @@ data::DatasetInfo model_images(const checkpoint::Contents& contents, const deck:
   info.height = images.extents[0];
   info.width = images.extents[1];
   info.channels = images.extents[2];
-  info.class_count =
-      family_of(deck.model)
-          .classes_in(deck.model, {1, info.height, info.width, info.channels}, false, shape_of);
+  info.target.count = family_of(deck.model)
+                          .classes_in(deck.model, deck.target.answer(),
+                                      {1, info.height, info.width, info.channels}, shape_of);
   validate(
       images.pixel_bits == 8,
       "{}: its model was trained on images of {} bits a value, but JPEG and PNG files are read "
@@ -262,17 +262,18 @@ void predict(const PredictRequest& request, Log& log, const PredictionSink& emit
   validate_precision(deck, describe_device(device));
   ReplicaOptions options = single_rank_options(deck, info);
   options.kept_rows = KeptRows::logits;
-  validate_shapes(model::Model(deck.model, options.input_shape(), options.classes), contents,
+  validate_shapes(model::Model(deck.model, options.input_shape(), options.outputs), contents,
                   request.checkpoint);
   SingleRank rank(options, device, log);
   load_weights(rank.replica, contents, request.checkpoint, request.weights);
   // 3. Classify.
   const data::LabelMeaning meaning = meaning_of(contents.info, request.checkpoint);
   const std::int64_t named = std::ssize(meaning.classes);
-  if (named != options.classes)
+  if (named != options.outputs.count)
     log.warn("{}: names {} of its {}; classes are numbered", request.checkpoint,
-             counted(named, "class", "classes"), counted(options.classes, "class", "classes"));
-  const std::vector<std::string> names = class_names(std::span(&meaning, 1), options.classes);
+             counted(named, "class", "classes"),
+             counted(options.outputs.count, "class", "classes"));
+  const std::vector<std::string> names = class_names(std::span(&meaning, 1), options.outputs.count);
   FileBatches batches(files, options);
   EvaluationPass pass{
       .rounds = (files.size() + options.micro - 1) / options.micro,

@@ -69,12 +69,12 @@ void validate_inputs(const data::DatasetInfo& info, const std::string& file,
 
 /// Returns the outputs of the model in a checkpoint for inputs of its extents. Throws InputError if
 /// they are not of the form of its answer.
-model::ModelOutputs outputs_of(const deck::Deck& deck, const checkpoint::Contents& contents,
-                               const Shape& extents, const std::string& path) {
+AnswerExtents outputs_of(const deck::Deck& deck, const checkpoint::Contents& contents,
+                         const Shape& extents, const std::string& path) {
   const model::Family& family = family_of(deck.model);
   const Answer& answer = deck.target.answer();
-  const std::int64_t count = family.classes_in(deck.model, {1, extents[0], extents[1], extents[2]},
-                                               answer.is_map, shapes_in(contents, path));
+  const std::int64_t count = family.classes_in(
+      deck.model, answer, {1, extents[0], extents[1], extents[2]}, shapes_in(contents, path));
   data::check_target_size(deck.target, answer.has_float_targets ? count : 1);
   return model::outputs_of(deck.model, {1, extents[0], extents[1], extents[2]}, count,
                            answer.is_map);
@@ -82,11 +82,10 @@ model::ModelOutputs outputs_of(const deck::Deck& deck, const checkpoint::Content
 
 /// Returns what the replica needs to know of the data.
 data::DatasetInfo described(const data::DatasetInfo& files, const Answer& answer,
-                            const model::ModelOutputs& outputs) {
+                            const AnswerExtents& outputs) {
   data::DatasetInfo info = files;
-  (answer.has_float_targets ? info.target_size : info.class_count) = outputs.count;
-  info.target_height = outputs.height;
-  info.target_width = outputs.width;
+  info.target = outputs;
+  info.has_float_targets = answer.has_float_targets;
   return info;
 }
 
@@ -160,13 +159,12 @@ void predict_arrays(const ArrayPredictRequest& request, Log& log,
   validate_precision(deck, describe_device(device));
   ReplicaOptions options = single_rank_options(deck, info);
   options.kept_rows = KeptRows::logits;
-  validate_shapes(model::Model(deck.model, options.input_shape(), options.outputs()), contents,
-                  path);
+  validate_shapes(model::Model(deck.model, options.input_shape(), options.outputs), contents, path);
   SingleRank rank(options, device, log);
   load_weights(rank.replica, contents, path, request.weights);
   if (answer.is_one_class()) {
     const data::LabelMeaning meaning = meaning_of(contents.info, path);
-    prediction.classes = class_names(std::span(&meaning, 1), options.classes);
+    prediction.classes = class_names(std::span(&meaning, 1), options.outputs.count);
   }
   begin(prediction);
   // 3. Compute the outputs.

@@ -88,7 +88,7 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const Answer& answer = run.replica->options().answer();
   const std::string form = set.kind == data::DatasetKind::tokens
                                ? fmt::format("{} tokens of a vocabulary of {}", set.context,
-                                             run.replica->options().classes)
+                                             run.replica->options().outputs.count)
                                : fmt::format("{}x{}x{} {}", set.height, set.width, set.channels,
                                              fmt::format("{} {}", answer.has_units ? "with" : "in",
                                                          data::outputs_in_words(set, answer)));
@@ -284,20 +284,18 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   if (options.tokens()) {
     const model::Family& family = family_of(options.model);
     const std::int64_t given = family.vocabulary(options.model);
-    options.classes = given > 0 ? given : train.vocabulary;
-    family.set_vocabulary(options.model, options.classes);
+    options.outputs.count = given > 0 ? given : train.vocabulary;
+    family.set_vocabulary(options.model, options.outputs.count);
   } else {
     options.image = {train.height, train.width, train.channels};
     options.pixel_type = train.pixel_type;
-    options.classes = train.outputs();
+    options.outputs = train.target;
     const auto weights = static_cast<std::int64_t>(deck.loss.class_weights.size());
-    validate(weights == 0 || weights == options.classes,
+    validate(weights == 0 || weights == options.outputs.count,
              "loss.class_weights has {}, but data.train = \"{}\" has {}; give one for each class",
              counted(weights, "number", "numbers"), deck.data.train,
-             counted(options.classes, "class", "classes"));
+             counted(options.outputs.count, "class", "classes"));
     options.target = deck.target;
-    options.target_height = train.target_height;
-    options.target_width = train.target_width;
     // The evaluation at the end of the run counts by class.
     if (!deck.data.validation.empty() || !deck.data.test.empty())
       options.kept_rows = KeptRows::logits;

@@ -67,7 +67,8 @@ checkpoint::Info Saver::make_info(RunState& state) const {
                                           run_.training_identity(), run_.deck.run.seed);
   info.written_by = written_by_;
   info.state["total_steps"] = run_.layout.total_steps;
-  if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
+  if (run_.replica->options().tokens())
+    info.state["vocabulary"] = run_.replica->options().outputs.count;
   return info;
 }
 

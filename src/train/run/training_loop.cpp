@@ -409,7 +409,7 @@ Metrics TrainingLoop::evaluate_set(data::Loader& loader, const std::string& spli
   const ReplicaOptions& options = run_.replica->options();
   EvaluationPass pass = start_pass(loader);
   const bool counts_classes = names_worst && deck::answer_of(deck_).is_one_class();
-  ClassCounts counts(counts_classes ? options.classes : 0);
+  ClassCounts counts(counts_classes ? options.outputs.count : 0);
   if (counts_classes) pass.sink = [&](const EvaluatedRows& rows) { counts.add(rows); };
   const Metrics metrics = evaluate(*run_.replica, pass, before_error);
   recorder_.evaluation(state_, split, metrics, monotonic_seconds() - start);
@@ -417,8 +417,9 @@ Metrics TrainingLoop::evaluate_set(data::Loader& loader, const std::string& spli
     const std::vector<ClassScore> scores = counts.gather(run_.mesh.world);
     const data::LabelMeaning sides[] = {
         data::meaning_of(run_.train_set.info(), "data.train", deck_.data.train), state_.meaning};
-    log_.info("{}: accuracy of the worst classes: {}", split,
-              describe_worst(scores, data::class_names(sides, options.classes), worst_classes));
+    log_.info(
+        "{}: accuracy of the worst classes: {}", split,
+        describe_worst(scores, data::class_names(sides, options.outputs.count), worst_classes));
   }
   return metrics;
 }

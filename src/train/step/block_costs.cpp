@@ -7,9 +7,8 @@ namespace trireme::train {
 
 std::vector<double> block_costs(const ReplicaOptions& options) {
   std::vector<double> costs;
-  for (const model::BlockWork& work :
-       model::measure_blocks(options.model, options.input_shape(), options.outputs(),
-                             options.compute, DeviceKind::cpu))
+  for (const model::BlockWork& work : model::measure_blocks(
+           options.model, options.input_shape(), options.outputs, options.compute, DeviceKind::cpu))
     costs.push_back(work.forward_flops);
   // The head runs with the last block.
   if (costs.size() > 1) {

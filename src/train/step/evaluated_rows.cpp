@@ -50,7 +50,7 @@ void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& s
   EvaluatedRows rows{.samples = {batch.samples, samples},
                      .labels = {},
                      .numbers = {},
-                     .classes = options.classes,
+                     .classes = options.outputs.count,
                      .logits = {},
                      .losses = {}};
   if (options.answer().has_float_targets)
@@ -60,7 +60,7 @@ void pass_rows(Replica& replica, const data::MicroBatch& batch, const RowSink& s
   std::vector<float> losses;
   if (options.kept_rows == KeptRows::logits) {
     rows.logits = std::span(values).first(
-        samples * static_cast<std::size_t>(options.rows_per_sample() * options.classes));
+        samples * static_cast<std::size_t>(options.rows_per_sample() * options.outputs.count));
   } else {
     losses = losses_of(std::span(values).first(4 * labels));
     rows.losses = losses;

@@ -135,7 +135,7 @@ Metrics evaluate(Replica& replica, const EvaluationPass& batches,
                  const std::function<void()>& before_error) {
   const ReplicaOptions& options = replica.options();
   if (!options.answer().is_scored()) return evaluate_losses(replica, batches, before_error);
-  const std::unique_ptr<Scorer> scorer = make_scorer(options.target, options.classes);
+  const std::unique_ptr<Scorer> scorer = make_scorer(options.target, options.outputs.count);
   EvaluationPass pass = batches;
   pass.sink = [&](const EvaluatedRows& rows) {
     scorer->add(rows);
@@ -256,10 +256,10 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
   pass.sink = request.sink;
   pass.views = request.views;
   return {evaluate(*replica, pass),
-          options.answer().is_one_class() ? class_names(sides, options.classes)
+          options.answer().is_one_class() ? class_names(sides, options.outputs.count)
                                           : std::vector<std::string>(),
           sets.split.info().samples, checkpoint::combined_digest(contents.tensors),
-          options.outputs()};
+          options.outputs};
 }
 
 }  // namespace trireme::train

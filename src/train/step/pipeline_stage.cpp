@@ -76,7 +76,7 @@ Tensor allocate_kept_rows(const ReplicaResources& resources) {
   if (options.kept_rows == KeptRows::none || !is_last) return {};
   const std::int64_t labels = options.micro * options.rows_per_sample();
   return resources.memory.batches.allocate(
-      DType::float32, {labels, options.kept_rows == KeptRows::logits ? options.classes : 4});
+      DType::float32, {labels, options.kept_rows == KeptRows::logits ? options.outputs.count : 4});
 }
 
 /// Message tags encode the receiving chunk and the direction. Messages with the same tag arrive in

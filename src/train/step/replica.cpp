@@ -65,7 +65,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
                 .fusions = options.fusions,
                 .fused_softmax = options.fused_softmax,
                 .joined_norms = options.joined_norms}),
-      model_(options.model, options.input_shape(), options.outputs(),
+      model_(options.model, options.input_shape(), options.outputs,
              {mesh.coordinates.tensor_rank, mesh.shape.tensor, options.sequence}),
       stage_parameters_(options_, model_, mesh_, context_.target()),
       tensor_group_(mesh.tensor, engine,

@@ -107,7 +107,7 @@ std::vector<int> block_kinds(const ReplicaOptions& options, const model::Model& 
 MatrixWork matrix_work(const ReplicaOptions& options, const parallel::MeshShape& shape, int stage,
                        DeviceKind target) {
   const parallel::Mesh mesh = parallel::Mesh::meta(shape, parallel::rank_of(shape, {stage, 0, 0}));
-  const model::Model model(options.model, options.input_shape(), options.outputs(),
+  const model::Model model(options.model, options.input_shape(), options.outputs,
                            {0, shape.tensor, options.sequence});
   const StageParameters parameters(options, model, mesh, target);
   const parallel::FlatLayout& layout = parameters.layout;

@@ -27,7 +27,7 @@ void expect_equal(const DatasetInfo& assumed, const DatasetInfo& real) {
   EXPECT_EQ(assumed.height, real.height);
   EXPECT_EQ(assumed.width, real.width);
   EXPECT_EQ(assumed.channels, real.channels);
-  EXPECT_EQ(assumed.class_count, real.class_count);
+  EXPECT_EQ(assumed.target.count, real.target.count);
   EXPECT_EQ(assumed.context, real.context);
   EXPECT_EQ(assumed.vocabulary, real.vocabulary);
   EXPECT_EQ(assumed.tokens, real.tokens);

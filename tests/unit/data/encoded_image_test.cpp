@@ -240,7 +240,7 @@ TEST_F(EncodedSet, IsDescribed) {
   const Dataset stored(folder / "set");
   EXPECT_EQ(stored.info().samples, samples);
   EXPECT_EQ(stored.info().height, 0) << "any size";
-  EXPECT_EQ(stored.info().class_count, 3);
+  EXPECT_EQ(stored.info().target.count, 3);
   const Dataset formed(folder / "set", {0, random_crops(6)});
   EXPECT_EQ(formed.info().height, 6);
   EXPECT_EQ(formed.sample().input, (Shape{6, 6, 3}));

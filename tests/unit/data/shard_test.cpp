@@ -36,7 +36,7 @@ TEST(Shard, SamplesComeBackInTheOrderOfTheShardsNames) {
   set.write(folder / "set", {20, 0, 21}, {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"});
   const Dataset dataset(folder / "set");
   EXPECT_EQ(dataset.info().samples, 41);
-  EXPECT_EQ(dataset.info().class_count, 5);
+  EXPECT_EQ(dataset.info().target.count, 5);
   EXPECT_EQ(dataset.info().classes.front(), "T-shirt/top");
   EXPECT_EQ(dataset.info().shard_samples, (std::vector<std::int64_t>{20, 0, 21}));
   EXPECT_EQ(dataset.sample().input_bytes(), set.sample_bytes());
@@ -53,7 +53,7 @@ TEST(Shard, ClassesAreCountedFromTheLabelsWhereTheyHaveNoNames) {
   const test::ScratchFolder folder;
   ImageSet set(30, 4);
   set.write(folder / "set", {30});
-  EXPECT_EQ(Dataset(folder / "set").info().class_count,
+  EXPECT_EQ(Dataset(folder / "set").info().target.count,
             *std::max_element(set.labels.begin(), set.labels.end()) + 1);
 }
 

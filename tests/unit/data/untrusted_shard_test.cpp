@@ -240,7 +240,7 @@ TEST(UntrustedShard, ClassesMayBeAnAttribute) {
   shard.class_attribute = {"a", "b", "c", "d", "e", "f"};
   shard.write(folder / "shard.h5");
   EXPECT_EQ(Dataset(folder.path()).info().classes, shard.class_attribute);
-  EXPECT_EQ(Dataset(folder.path()).info().class_count, 6);
+  EXPECT_EQ(Dataset(folder.path()).info().target.count, 6);
   shard.class_attribute[3] = "b";
   EXPECT_THAT(refusal(shard), HasSubstr("two classes have the name \"b\""));
   for (const char* name : {"b\n", "b\x7f", "b\xff"}) {

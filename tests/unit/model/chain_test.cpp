@@ -26,7 +26,7 @@ constexpr const char* linear = "{ kind = \"linear\", width = 10 }";
 /// Returns the message about a list of blocks for images of 8 x 8 x 1 and 10 classes; "": none.
 std::string message_about(const std::string& blocks) {
   try {
-    const Model model(test::chain(blocks), {2, 8, 8, 1}, 10);
+    const Model model(test::chain(blocks), {2, 8, 8, 1}, {10});
   } catch (const InputError& error) {
     return error.what();
   }
@@ -49,7 +49,7 @@ TEST(Chain, CountsNamesBehindRepetitions) {
           " { kind = \"residual\", body = [{ kind = \"conv\", channels = 6, kernel = 3, stride "
           "= 2 }] },"
           " { kind = \"pool\", pool = \"global\" }, { kind = \"linear\", width = 10 }]"),
-      {2, 8, 8, 1}, 10);
+      {2, 8, 8, 1}, {10});
   const auto all = shapes(model);
   EXPECT_EQ(all.at("blocks.0.weight"), (Shape{4, 1, 3, 3}));
   EXPECT_EQ(all.at("blocks.0.bias"), (Shape{4}));
@@ -224,6 +224,7 @@ TEST(Chain, ComparesComputedNetworks) {
 }
 
 TEST(Chain, TakesClassesAndInputFromAFileOfWeights) {
+  const Answer& one_class = answer_of(AnswerKind::one_class);
   const auto file = [](const std::vector<std::string>& names, int) -> Shape {
     if (names[0] == "blocks.0.weight") return {4, 1, 3, 3};
     if (names[0] == "blocks.3.weight") return {7, 196};
@@ -235,14 +236,14 @@ TEST(Chain, TakesClassesAndInputFromAFileOfWeights) {
                   "{ kind = \"pool\", kernel = 4 }, { kind = \"flatten\" }, "
                   "{ kind = \"linear\", width = 7 }]");
   EXPECT_EQ(family_of(options).input_in(options, file), (Shape{1, 28, 28, 1}));
-  EXPECT_EQ(family_of(options).classes_in(options, {}, false, file), 7);
+  EXPECT_EQ(family_of(options).classes_in(options, one_class, {}, file), 7);
   // The tokens are the channels behind a transpose.
   const ModelOptions transposed = test::chain(
       "[{ kind = \"patches\", patch = 16, width = 3 }, { kind = \"transpose\" }, { kind = "
       "\"pool\", "
       "pool = \"global\" }]");
   EXPECT_EQ(family_of(transposed)
-                .classes_in(transposed, {}, false,
+                .classes_in(transposed, one_class, {},
                             [](const auto&, int rank) -> Shape {
                               return rank == 1 ? Shape{3} : Shape{3, 1, 16, 16};
                             }),
@@ -261,7 +262,7 @@ TEST(Chain, TakesClassesAndInputFromAFileOfWeights) {
 Shape shape_behind(const std::string& blocks) {
   const Model model(test::chain("[" + blocks + ", { kind = \"conv\", channels = 1, kernel = 1 }, " +
                                 "{ kind = \"pool\", pool = \"global\" }]"),
-                    {2, 8, 8, 1}, 1);
+                    {2, 8, 8, 1}, {1});
   return model.block(0).output_shape({1, 8, 8, 1});
 }
 
@@ -299,7 +300,7 @@ TEST(Chain, MeasuresPeriodicBordersOfTheFirstImage) {
       std::string(linear) + "]");
   for (const DeviceKind target : {DeviceKind::cpu, DeviceKind::cuda}) {
     for (const DType dtype : {DType::float32, DType::bfloat16})
-      EXPECT_EQ(measure_blocks(options, {2, 8, 8, 1}, 10, dtype, target).size(), 2u);
+      EXPECT_EQ(measure_blocks(options, {2, 8, 8, 1}, {10}, dtype, target).size(), 2u);
   }
 }
 
@@ -313,7 +314,7 @@ TEST(Chain, ProjectsAResidualOfManySteps) {
   measure_blocks(test::chain("[{ kind = \"residual\", body = [{ kind = \"conv\", channels = 2, "
                              "kernel = 3, stride = 15, repeat = 9 }] }, { kind = \"flatten\" }, " +
                              std::string(linear) + "]"),
-                 {2, 8, 8, 1}, 10, DType::float32, DeviceKind::cpu);
+                 {2, 8, 8, 1}, {10}, DType::float32, DeviceKind::cpu);
 }
 
 /// Gives the chain's tensors the values of another model's, in the order of declaration.
@@ -436,7 +437,7 @@ TEST(Chain, IsBuiltOrRefusedWhateverTheListSays) {
     try {
       const ModelOptions options = test::chain(list);
       EXPECT_EQ(blocks_of(test::chain(blocks_of(options))), blocks_of(options));
-      measure_blocks(options, {2, 8, 8, 1}, 5, DType::float32, DeviceKind::cpu);
+      measure_blocks(options, {2, 8, 8, 1}, {5}, DType::float32, DeviceKind::cpu);
       ++built;
     } catch (const InputError&) {
       ++refused;

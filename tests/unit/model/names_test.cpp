@@ -26,13 +26,13 @@ TEST(Resnet, HasTorchvisionsNumberOfWeights) {
   const std::map<int, std::int64_t> published = {
       {18, 11689512}, {34, 21797672}, {50, 25557032}, {101, 44549160}, {152, 60192808}};
   for (const auto& [depth, count] : published) {
-    const Model model(resnet(depth, ResnetStem::imagenet), {1, 224, 224, 3}, 1000);
+    const Model model(resnet(depth, ResnetStem::imagenet), {1, 224, 224, 3}, {1000});
     EXPECT_EQ(model.weight_count(), count) << "depth " << depth;
   }
 }
 
 TEST(Resnet, UsesTorchvisionsNamesAndShapes) {
-  const auto all = shapes(Model(resnet(50, ResnetStem::imagenet), {1, 224, 224, 3}, 1000));
+  const auto all = shapes(Model(resnet(50, ResnetStem::imagenet), {1, 224, 224, 3}, {1000}));
   EXPECT_EQ(all.at("conv1.weight"), (Shape{64, 3, 7, 7}));
   EXPECT_EQ(all.at("bn1.running_var"), (Shape{64}));
   EXPECT_EQ(all.at("layer1.0.conv3.weight"), (Shape{256, 64, 1, 1}));
@@ -46,7 +46,7 @@ TEST(Resnet, UsesTorchvisionsNamesAndShapes) {
 
 TEST(Resnet, HasTheCifarFormAtItsDepths) {
   for (const int depth : {8, 14, 20, 32, 44, 56}) {
-    const Model model(resnet(depth, ResnetStem::small, 16), {1, 32, 32, 3}, 10);
+    const Model model(resnet(depth, ResnetStem::small, 16), {1, 32, 32, 3}, {10});
     EXPECT_EQ(model.block_count(), 1 + (depth - 2) / 2) << "depth " << depth;
     const auto all = shapes(model);
     EXPECT_EQ(all.at("fc.weight"), (Shape{10, 64}));
@@ -62,7 +62,7 @@ TEST(Matrices, AreThoseOfHiddenLayers) {
   // Patches and positions of the chain of tokens.
   const std::set<std::string> of_chain{"blocks.0.weight", "blocks.1.weight"};
   for (const test::SmallModel& small : test::small_models()) {
-    const Model model(small.options, small.input, small.classes);
+    const Model model(small.options, small.input, {small.classes});
     const int second = model.parameters().find("blocks.1.weight");
     const bool has_patches =
         second >= 0 && model.parameters()[{second}].shape.rank() > 1;  // else a norm
@@ -73,7 +73,7 @@ TEST(Matrices, AreThoseOfHiddenLayers) {
       EXPECT_EQ(entry.spec.form != parallel::MatrixForm::none, is_matrix) << entry.spec.name;
     }
   }
-  const Model gpt(test::small_gpt2(), {3, 6}, 37);
+  const Model gpt(test::small_gpt2(), {3, 6}, {37});
   EXPECT_EQ(gpt.parameters()[{gpt.parameters().find("h.0.attn.c_attn.weight")}].form,
             parallel::MatrixForm::in_out);
 }
@@ -88,14 +88,14 @@ TEST(Vit, HasTimmsNumberOfWeights) {
                    {24, 16, 1024, 304326632}};
   for (const auto& [layers, heads, width, count] : published) {
     const Model model(test::model_of(VitOptions{.layers = layers, .heads = heads, .width = width}),
-                      {1, 224, 224, 3}, 1000);
+                      {1, 224, 224, 3}, {1000});
     EXPECT_EQ(model.weight_count(), count) << "width " << width;
     EXPECT_EQ(model.block_count(), layers + 1);
   }
 }
 
 TEST(Vit, UsesTimmsNamesAndShapes) {
-  const auto all = shapes(Model(test::model_of(VitOptions()), {1, 224, 112, 3}, 1000));
+  const auto all = shapes(Model(test::model_of(VitOptions()), {1, 224, 112, 3}, {1000}));
   EXPECT_EQ(all.at("cls_token"), (Shape{1, 1, 768}));
   EXPECT_EQ(all.at("pos_embed"), (Shape{1, 1 + 14 * 7, 768}));
   EXPECT_EQ(all.at("patch_embed.proj.weight"), (Shape{768, 3, 16, 16}));
@@ -114,7 +114,7 @@ TEST(Vit, UsesTimmsNamesAndShapes) {
 
   const auto mean = shapes(Model(
       test::model_of(VitOptions{.pool = VitPool::mean, .qkv_bias = false, .layer_scale = 1e-5}),
-      {1, 32, 32, 3}, 10));
+      {1, 32, 32, 3}, {10}));
   EXPECT_EQ(mean.at("blocks.0.ls1.gamma"), (Shape{768}));
   EXPECT_EQ(mean.at("blocks.11.ls2.gamma"), (Shape{768}));
   EXPECT_EQ(mean.at("pos_embed"), (Shape{1, 4, 768}));
@@ -126,7 +126,7 @@ TEST(Vit, UsesTimmsNamesAndShapes) {
 
 TEST(Vit, DecaysMatricesOnly) {
   for (const VitPool pool : {VitPool::token, VitPool::mean}) {
-    const Model model(test::small_vit(pool), {1, 8, 8, 1}, 5);
+    const Model model(test::small_vit(pool), {1, 8, 8, 1}, {5});
     for (const parallel::ParameterList::Entry& entry : model.parameters().entries()) {
       const std::string& name = entry.spec.name;
       const bool is_matrix = name.ends_with(".weight") && name.find("norm") == std::string::npos;
@@ -137,7 +137,7 @@ TEST(Vit, DecaysMatricesOnly) {
 }
 
 TEST(Vit, SplitsHeadsAndMlpOverATensorGroup) {
-  const Model model(test::small_vit(), {2, 8, 8, 1}, 5, {1, 2, true});
+  const Model model(test::small_vit(), {2, 8, 8, 1}, {5}, {1, 2, true});
   const auto shape_of = [&](const char* name) {
     return model.parameters()
         .entries()[static_cast<std::size_t>(model.parameters().find(name))]
@@ -155,7 +155,7 @@ TEST(Vit, SplitsHeadsAndMlpOverATensorGroup) {
 TEST(Vit, RefusesImagesAndGroupsThatDoNotFit) {
   const auto message = [](const Shape& input, const TensorPlacement& placement) {
     try {
-      const Model model(test::small_vit(), input, 5, placement);
+      const Model model(test::small_vit(), input, {5}, placement);
     } catch (const InputError& error) {
       return std::string(error.what());
     }
@@ -169,7 +169,7 @@ TEST(Vit, RefusesImagesAndGroupsThatDoNotFit) {
 }
 
 TEST(Resnet, RefusesADepthThatIsNone) {
-  EXPECT_THROW(Model(resnet(19, ResnetStem::small), {1, 32, 32, 3}, 10), InputError);
+  EXPECT_THROW(Model(resnet(19, ResnetStem::small), {1, 32, 32, 3}, {10}), InputError);
 }
 
 TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
@@ -177,7 +177,7 @@ TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
   ModelOptions options = test::mlp({1 << 20, 1 << 20});
   const auto refusal = [&](std::int64_t classes) -> std::string {
     try {
-      Model(options, {1, 1, 1, 1}, classes);
+      Model(options, {1, 1, 1, 1}, {classes});
     } catch (const InputError& error) {
       return error.what();
     }
@@ -190,7 +190,7 @@ TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
 }
 
 TEST(Resnet, DecaysAndTrustsOnlyTensorsOfTwoDimensionsAndMore) {
-  const Model model(resnet(18, ResnetStem::small), {1, 28, 28, 1}, 10);
+  const Model model(resnet(18, ResnetStem::small), {1, 28, 28, 1}, {10});
   for (const auto& entry : model.parameters().entries()) {
     EXPECT_EQ(entry.spec.decay, entry.spec.shape.rank() > 1) << entry.spec.name;
     EXPECT_EQ(entry.spec.trust, entry.spec.shape.rank() > 1) << entry.spec.name;
@@ -200,7 +200,7 @@ TEST(Resnet, DecaysAndTrustsOnlyTensorsOfTwoDimensionsAndMore) {
 }
 
 TEST(Mlp, ChainsItsWidths) {
-  const auto all = shapes(Model(test::mlp({100, 50}), {1, 28, 28, 1}, 10));
+  const auto all = shapes(Model(test::mlp({100, 50}), {1, 28, 28, 1}, {10}));
   EXPECT_EQ(all.at("layers.0.weight"), (Shape{100, 784}));
   EXPECT_EQ(all.at("layers.1.weight"), (Shape{50, 100}));
   EXPECT_EQ(all.at("layers.2.weight"), (Shape{10, 50}));

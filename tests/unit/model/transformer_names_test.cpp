@@ -49,7 +49,7 @@ ModelOptions small_llama() {
 Model make(const ModelOptions& options, const TensorPlacement& placement = {},
            std::int64_t batch = 2) {
   return Model(options, {batch, options.as<TransformerOptions>().context},
-               options.as<TransformerOptions>().vocabulary, placement);
+               {options.as<TransformerOptions>().vocabulary}, placement);
 }
 
 const parallel::ParameterList::Entry& entry(const Model& model, const std::string& name) {
@@ -255,7 +255,7 @@ TEST(Gpt, RefusesExtentsThatDoNotFitAndNamesTheNearest) {
 
 TEST(Resnet, IsNotSplitOverTensorRanks) {
   EXPECT_THAT(
-      [&] { Model({}, {1, 32, 32, 3}, 10, {.tensor_size = 2}); },
+      [&] { Model({}, {1, 32, 32, 3}, {10}, {.tensor_size = 2}); },
       ThrowsMessage<InputError>(HasSubstr("use tensor = 1 with more data ranks or stages")));
 }
 

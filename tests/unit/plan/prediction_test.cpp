@@ -178,7 +178,8 @@ TEST(Prediction, ACheckpointHasWeightsStatisticsAndSlots) {
   options.optimizer.rule = &optim::rule("adamw");
   const std::int64_t with_two_moments = bytes();
   // One more slot of 4 bytes for each weight.
-  const model::Model model(options.model, options.input_shape(), options.classes, {0, 1, false});
+  const model::Model model(options.model, options.input_shape(), {options.outputs.count},
+                           {0, 1, false});
   EXPECT_EQ(with_two_moments - with_momentum, 4 * model.weight_count());
 }
 

@@ -73,7 +73,7 @@ SearchFixture small_resnet() {
   fixture.train.samples = 1000;
   fixture.train.height = fixture.train.width = 16;
   fixture.train.channels = 3;
-  fixture.train.class_count = 10;
+  fixture.train.target.count = 10;
   return fixture;
 }
 

@@ -105,7 +105,7 @@ TEST(Advice, AShortageOfMemoryNamesASmallerTileOfTheHead) {
                                                            .kv_heads = 1,
                                                            .mlp_width = 256,
                                                            .vocabulary = 50304});
-  options.classes = 50304;
+  options.outputs.count = 50304;
   options.global = options.micro = 16;
   options.compute = DType::bfloat16;
   const parallel::MeshShape shape;

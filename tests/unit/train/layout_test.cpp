@@ -26,7 +26,7 @@ data::DatasetInfo images(std::int64_t samples = 1000) {
   info.samples = samples;
   info.height = info.width = 8;
   info.channels = 1;
-  info.class_count = 10;
+  info.target.count = 10;
   return info;
 }
 

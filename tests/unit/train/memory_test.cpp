@@ -295,7 +295,7 @@ TEST(MemoryPlan, IsExactInFloat8) {
 TEST(MemoryPlan, CodesOfFloat8WeightsAreKeptOnAGpuWhereTheWeightsAre) {
   ReplicaOptions options = small_gpt_in_float8();
   options.global = 8;
-  options.model.as<model::TransformerOptions>().vocabulary = options.classes =
+  options.model.as<model::TransformerOptions>().vocabulary = options.outputs.count =
       48;  // A multiple of 16, but the head is not a float8 layer.
   const parallel::MeshShape two{.data = 2};
   const std::int64_t layer = 16 * 16 * (3 + 1 + 4 + 4), scales = 4 * Arena::alignment;

@@ -34,7 +34,7 @@ TEST(ModelFlops, OfViTBAreTimmsInAllPassesButTheGradientOfPixels) {
   ReplicaOptions options = test::small_resnet();
   options.model = test::model_of(model::VitOptions());
   options.image = {224, 224, 3};
-  options.classes = 1000;
+  options.outputs.count = 1000;
   constexpr double width = 768, rows = 14 * 14 + 1, patches = rows * 16 * 16 * 3 * width;
   constexpr double blocks = 12 * rows * (4 + 8) * width * width,
                    scores = 12 * 2 * rows * rows * width;

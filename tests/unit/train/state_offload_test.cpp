@@ -54,7 +54,7 @@ TEST(StateOffload, TheDeviceKeepsBucketBuffersAndStaging) {
   const std::int64_t staging = 2 * (window + row + gap);
   const std::int64_t block = 4 * (12 * width * width + 13 * width) + 16 * gap;
   // A tied embedding has its own buffer.
-  const std::int64_t embedding = 4 * options.classes * width;
+  const std::int64_t embedding = 4 * options.outputs.count * width;
   for (const int data : {1, 4}) {
     options.global = data * options.micro;
     const parallel::MeshShape shape{.data = data};

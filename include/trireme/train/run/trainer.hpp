@@ -72,7 +72,7 @@ struct CheckpointEvaluation {
   std::vector<std::string> classes;
   std::int64_t samples = 0;             ///< Of the split.
   std::uint64_t checkpoint_digest = 0;  ///< checkpoint::combined_digest().
-  model::ModelOutputs outputs;          ///< Of a sample.
+  AnswerExtents outputs;                ///< Of a sample.
 };
 
 /// Evaluates a checkpoint on a split, on any number of ranks. Collective. Throws InputError on all

@@ -27,12 +27,9 @@ struct ReplicaOptions {
   data::AugmentOptions augment;     ///< What the device does with images.
   Shape image;                      ///< [H, W, C] for images; undefined for tokens.
   DType pixel_type = DType::uint8;  ///< Type of stored images: uint8, uint16, float16, float32.
-  /// Outputs for a sample, pixel or token: classes or numbers; of language models the vocabulary
-  /// size.
-  std::int64_t classes = 0;
+  /// Outputs for a sample, pixel or token; of language models the vocabulary size.
+  AnswerExtents outputs;
   data::TargetOptions target;  ///< Ignored for language models.
-  /// Extents of a target that is a map; else 0.
-  std::int64_t target_height = 0, target_width = 0;
   std::int64_t global = 1, micro = 1, accumulation = 1;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   parallel::PipelineKind pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
@@ -91,14 +88,14 @@ struct ReplicaOptions {
   std::int64_t context() const { return family_of(model).context(model); }
   /// Returns whether backward computes the activations of this block of the model again.
   bool is_recomputed(int block) const { return recompute > 0 && block % recompute == 0; }
-  model::ModelOutputs outputs() const { return {classes, target_height, target_width}; }
   /// Returns the labels per sample: the sequence length, or for each place (pixel of a map, or
   /// sample) a class or the numbers of a vector.
   std::int64_t labels_per_sample() const {
-    return tokens() ? context() : outputs().places() * (answer().has_float_targets ? classes : 1);
+    return tokens() ? context()
+                    : outputs.places() * (answer().has_float_targets ? outputs.count : 1);
   }
   /// Returns the rows of outputs per sample.
-  std::int64_t rows_per_sample() const { return tokens() ? context() : outputs().places(); }
+  std::int64_t rows_per_sample() const { return tokens() ? context() : outputs.places(); }
   /// Returns the type of labels.
   DType label_type() const { return answer().has_float_targets ? DType::float32 : DType::int32; }
   /// Returns the type of the input of the model: that of tokens, or of stored images.
