@@ -147,6 +147,7 @@ struct RowByTeam {
                  second_target = (1 - smoothing) * (1 - target.weight);
     const SoftmaxOfRow softmax =
         softmax_of_row<logit_lanes<T>>(group, SoftmaxStatisticsStep<T>{x}, head, classes);
+    // Read here, so that no register holds it in the pass above (device_code_test.py).
     const float weight = weight_of_class(args, label);
     SoftmaxRow gradient{.classes = classes,
                         .label = label,

@@ -9,6 +9,8 @@
 
 #include "image_values.hpp"
 
+#include <type_traits>
+
 #include "image_mixing.hpp"
 #include "kernels/space/launch.hpp"
 #include "trireme/kernels/types.hpp"
@@ -85,9 +87,13 @@ struct PrepareValues {
             args.erases_or_mixes && contains(transform.erased, row, column)};
   }
 
-  /// Returns the standardized value of a channel, rounded to T.
+  /// Returns the standardized value of a channel, rounded to T. Outside of the stored image
+  /// integers are black. Of other numbers 0 may be far from all that occur, so there they are the
+  /// mean.
   KOKKOS_FORCEINLINE_FUNCTION T value_of(const Stored* x, std::int64_t c, const float* mean,
                                          const float* scale) const {
+    if constexpr (!std::is_integral_v<Stored>)
+      if (x == nullptr) return from_float<T>(0);
     const float level = x == nullptr ? 0.0f : level_of(x[c]);
     return from_float<T>(mean == nullptr ? level : (level - mean[c]) * scale[c]);
   }

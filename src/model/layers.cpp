@@ -326,8 +326,8 @@ ImageNorm::Gradients ImageNorm::backward_joined(MicroBatchPass& pass, const Tens
 }
 
 LinearLayer::LinearLayer(std::string name, std::int64_t in, std::int64_t out,
-                         const std::optional<Start>& start)
-    : name_(std::move(name)), in_(in), out_(out) {
+                         const std::optional<Start>& start, Rows rows)
+    : name_(std::move(name)), in_(in), out_(out), rows_(rows) {
   const Initializer uniform{Initializer::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(in))};
   start_ = start.value_or(Start{uniform, uniform});
 }
@@ -344,21 +344,34 @@ void LinearLayer::declare(parallel::ParameterList& list) {
   bias_ = list.declare(std::move(bias));
 }
 
+template <class Compute>
+void LinearLayer::compute(MicroBatchPass& pass, const Tensor& y, Compute&& compute) const {
+  if (multiplies_own_rows(pass))
+    compute();
+  else
+    compute_on_first_rank(pass, y, std::forward<Compute>(compute));
+}
+
 Tensor LinearLayer::forward(MicroBatchPass& pass, const Tensor& x) {
-  const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
   const Tensor y = pass.activation(x.dtype, {x.shape[0], out_});
-  compute_on_first_rank(pass, y, [&] {
+  forward(pass, x, y);
+  return y;
+}
+
+void LinearLayer::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& y) {
+  const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
+  compute(pass, y, [&] {
     ops::linear_forward(pass.context(), linear, x, weight(pass), pass.store().weight(bias_), y);
   });
   pass.push_saved(x);
-  return y;
 }
 
 Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx) {
   const Tensor x = pass.pop_saved();
   const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
   const Tensor dweight = pass.gradient_of(weight_), dbias = pass.gradient_of(bias_);
-  if (pass.tensor().rank() == 0) {
+  // The gradients are summed over the tensor group.
+  if (pass.tensor().rank() == 0 || multiplies_own_rows(pass)) {
     ops::linear_backward_weight(pass.context(), linear, x, dy, dweight, dbias, pass.write());
   } else if (pass.write() == ops::Write::assign) {
     for (const Tensor& gradient : {dweight, dbias})
@@ -366,8 +379,8 @@ Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_d
   }
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
-  compute_on_first_rank(
-      pass, dx, [&] { ops::linear_backward_data(pass.context(), linear, dy, weight(pass), dx); });
+  compute(pass, dx,
+          [&] { ops::linear_backward_data(pass.context(), linear, dy, weight(pass), dx); });
   return dx;
 }
 

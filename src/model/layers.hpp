@@ -128,24 +128,37 @@ class ImageNorm {
 /// A linear layer: y [B, N] = x [B, K] W^T + b with `<name>.weight` [N, K] and `<name>.bias`.
 ///
 /// Every rank of a tensor group has the whole layer. The first one multiplies, so that all of them
-/// have the same bits.
+/// have the same bits; or each multiplies the rows that it holds, if sequence parallelism has split
+/// them.
 class LinearLayer {
  public:
+  /// The rows of x: all of them, or those that the rank holds.
+  enum class Rows : std::uint8_t { all, held };
   /// Distributions of the initial values.
   struct Start {
     parallel::Initializer weight, bias;
   };
   /// Without a start both are uniform in +-1/sqrt(K), as in PyTorch.
   LinearLayer(std::string name, std::int64_t in, std::int64_t out,
-              const std::optional<Start>& start = {});
+              const std::optional<Start>& start = {}, Rows rows = Rows::all);
   void declare(parallel::ParameterList& list);
   Tensor forward(MicroBatchPass& pass, const Tensor& x);
+  /// The same with y in memory of the caller, which backward does not need.
+  void forward(MicroBatchPass& pass, const Tensor& x, const Tensor& y);
   Tensor backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx = true);
 
  private:
   ops::Weight weight(MicroBatchPass& pass) { return pass.single_use_weight(weight_, prepared_); }
+  /// Returns whether this rank multiplies its own rows.
+  bool multiplies_own_rows(const MicroBatchPass& pass) const {
+    return rows_ == Rows::held && pass.tensor().rows_are_split();
+  }
+  /// Calls compute(), which writes y; on the first rank alone if the ranks have the same rows.
+  template <class Compute>
+  void compute(MicroBatchPass& pass, const Tensor& y, Compute&& compute) const;
   std::string name_;
   std::int64_t in_, out_;
+  Rows rows_;
   Start start_;
   parallel::ParameterId weight_, bias_;
   ops::PreparedWeight prepared_;

@@ -62,9 +62,9 @@ void validate_map(const model::ModelOptions& model, const data::DatasetInfo& inf
       "from samples of {} x {}; {}",
       key, folder, info.target.height, info.target.width, made.height, made.width, info.height,
       info.width,
-      is_turned ? "exchange h and w in data.hdf5.target_layout"
-                : "change the strides, pools and upsample blocks of model.blocks, or "
-                  "data.hdf5.target_layout");
+      is_turned ? "exchange h and w in data.hdf5.layout, or in target_layout"
+                : fmt::format("{}; or are data.hdf5.layout or target_layout wrong?",
+                              family_of(model).map_advice));
 }
 
 void validate_images(const model::ModelOptions& model, const data::DataOptions& data,

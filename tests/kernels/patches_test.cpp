@@ -59,7 +59,7 @@ TEST(Patches, AreRowsInTheOrderOfTheImage) {
   }
 }
 
-TEST(Patches, OfAMatrixLieInTheImageWhereTheyAreGatheredFrom) {
+TEST(Patches, ScatterIsTheInverseOfGather) {
   for (const DType dtype : compute_types) {
     for (const Case& c : cases) {
       OpsFixture f;

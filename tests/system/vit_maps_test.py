@@ -18,7 +18,10 @@ except ImportError as error:
 
 SAMPLES, EVALUATED, HEIGHT, WIDTH, STEPS, GLOBAL, CLASSES = 48, 11, 6, 8, 20, 12, 3
 PATCH, LAYERS, HEADS, COLUMNS = 2, 2, 2, 16
-RATE = 0.01
+RATE = 0.1
+# Differences between layouts, and from PyTorch in float64, are below 3e-8. A gradient that misses a
+# half of the last norm changes the losses by 1e-5.
+TOLERANCE = 2e-6
 DECK = """
 [run]
 name = "maps"
@@ -188,15 +191,15 @@ class VitMaps(harness.Case):
                 self.train("--allow-faults", "--set", "run.folder=" + folder, *words, ranks=ranks)
                 rows = harness.read_rows(self.path(folder), "train")
                 losses = [row["loss"] for row in rows]
-                self.assertAlmostEqual(losses[0], first, delta=2e-4)
+                self.assertAlmostEqual(losses[0], first, delta=TOLERANCE)
                 self.assertLess(losses[-1], 0.95 * losses[0])
                 expected = expected or losses  # of one rank without PyTorch
                 for a, b in zip(losses, expected, strict=True):
-                    self.assertAlmostEqual(a, b, delta=2e-4 * max(1, b))
+                    self.assertAlmostEqual(a, b, delta=TOLERANCE)
                 row = harness.read_rows(self.path(folder), "evaluate")[-1]
                 x_e, y_e = self.data("validation", kind)
                 value = loss(forward(np, self.weights(folder), x_e), y_e)[0]
-                self.assertAlmostEqual(row["loss"], value, delta=2e-4 * max(1, value))
+                self.assertAlmostEqual(row["loss"], value, delta=TOLERANCE)
 
     def test_pixels(self):
         self.check(PIXELS, "token")
@@ -205,9 +208,12 @@ class VitMaps(harness.Case):
         self.check(PIXELS, "mean")
 
     def test_field(self):
+        self.check(FIELD, "token")
+
+    def test_field_without_a_class_token(self):
         self.check(FIELD, "mean")
 
-    def test_predictions_and_weights(self):
+    def test_predictions(self):
         self.write_deck(DECK % ('pool = "token"', FIELD))
         self.train()
         checkpoint = "run/checkpoints/step_%09d.h5" % STEPS
@@ -253,7 +259,28 @@ class VitMaps(harness.Case):
                 del file["classes"]
                 file["classes"] = classes[:, ::2, ::2]
         text = self.command("check", "deck.toml", expect=2)
-        self.assertIn("3 x 4", text)
+        self.assertIn("use targets with as many pixels as the samples", text)
+
+    def test_a_head_of_another_answer_is_refused(self):
+        """A classifier of 12 classes has a head of the same shape as one of 3 for 2 x 2 pixels."""
+        for name in self.sets:
+            with h5py.File(self.path(name + ".h5"), "a") as file:
+                file["one"] = np.arange(len(file["x"])) % 12
+                file["square"] = file["x"][..., :HEIGHT]
+        self.write_deck(DECK % ("", 'target = "one"'))
+        self.train("--set", "run.folder=one", "--set", "data.hdf5.input=square")
+        checkpoint = "one/checkpoints/step_%09d.h5" % STEPS
+        deck = DECK % ("", PIXELS)
+        self.write_deck(deck)
+        words = ("--restart", checkpoint, "--weights-only")
+        text = self.train(*words, expect=2).text
+        self.assertIn("head.weight answers another target.kind", text)
+        self.assertIn("--skip 'head.*'", text)
+        self.train(*words, "--skip", "head.*")
+        self.command("export", checkpoint, "--out", "w.safetensors")
+        self.write_deck(deck.replace("classes = 3", "classes = 4"))
+        text = self.command("import", "w.safetensors", "deck.toml", "--out", "x.h5", expect=2)
+        self.assertIn("has 3 outputs for each pixel, but target.classes = 4", text)
 
     def command(self, *words, expect=0):
         result = harness.run(*words, cwd=self.folder)

@@ -68,6 +68,8 @@ struct Family {
   const char* block_list = nullptr;
   /// Advice for a model that is too large, as in "a smaller model.width".
   const char* size_advice;
+  /// Advice for targets of other extents than the maps that it makes.
+  const char* map_advice = "";
   /// The names, in files of weights, of the table whose rows are the vocabulary.
   std::span<const char* const> vocabulary_tables = {};
   /// Tensors for which import refuses a file.

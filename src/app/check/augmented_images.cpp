@@ -152,6 +152,7 @@ class AugmentedSamples {
   AugmentedSamples(const deck::Deck& deck, const data::Dataset& dataset,
                    std::vector<std::int64_t> samples)
       : dataset_(dataset),
+        is_of_other_program_(deck.data.hdf5.is_used()),
         pipeline_(train::training_pipeline(deck)),
         augmentation_(pipeline_.augmentation({dataset.info().height, dataset.info().width})),
         samples_(std::move(samples)),
@@ -165,7 +166,14 @@ class AugmentedSamples {
                   dataset.sample().labels.elements() * size_of(dataset.sample().label_type)))),
         stored_(memory_.allocate(dataset.sample().dtype, rows_)),
         prepared_(memory_.allocate(DType::float32, rows_)),
-        preparation_(pipeline_.preparation()) {}
+        preparation_(pipeline_.preparation()) {
+    if (!is_field()) return;
+    statistics_ = data::normalization_of(deck.data.augment, rows_[3]);
+    const auto in_place = [this](const std::vector<float>&) {
+      return Tensor{statistics_.data(), DType::float32, DeviceKind::cpu, {std::ssize(statistics_)}};
+    };
+    data::set_normalization(statistics_, in_place, preparation_);
+  }
 
   /// Returns the images of an epoch, float32 [samples, height, width, channels].
   const float* epoch(std::int64_t epoch) {
@@ -188,6 +196,11 @@ class AugmentedSamples {
     return prepared_.as<float>();
   }
 
+  /// Returns whether the images are fields of other programs, which have any unit; those of shards
+  /// are 0 to 1. Only fields are normalized.
+  bool is_field() const {
+    return is_of_other_program_ && dataset_.sample().dtype == DType::float32;
+  }
   bool has_maps() const { return dataset_.info().target.is_map(); }
 
   /// Returns the map of a sample in the epoch that was prepared last, [height, width] or [height,
@@ -199,6 +212,7 @@ class AugmentedSamples {
 
  private:
   const data::Dataset& dataset_;
+  bool is_of_other_program_;
   data::ImagePipeline pipeline_;
   data::Augmentation augmentation_;
   std::vector<std::int64_t> samples_;
@@ -206,6 +220,7 @@ class AugmentedSamples {
   Arena memory_;
   std::vector<std::vector<std::byte>> maps_;
   Tensor stored_, prepared_;
+  std::vector<float> statistics_;
   ops::ImagePreparation preparation_;
   data::ReaderState reader_;
 };
@@ -234,22 +249,21 @@ std::string draw_augmented_images(const deck::Deck& deck, const data::Dataset& d
   AugmentedSamples augmented(deck, dataset, samples);
   const Shape& image = dataset.sample().input;
   const std::int64_t tiles = augmented.has_maps() ? 2 : 1;  // of a sample, one below the other
-  // Those of other programs have any unit; images of shards are 0 to 1.
-  const bool is_field = deck.data.hdf5.is_used() && dataset.sample().dtype == DType::float32;
   TileSheet sheet(tiles * epochs, std::ssize(samples), image);
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
     const float* const values = augmented.epoch(epoch);
     for (std::int64_t column = 0; column < std::ssize(samples); ++column) {
-      draw_image(sheet, tiles * epoch, column, values + column * image.elements(), is_field);
+      draw_image(sheet, tiles * epoch, column, values + column * image.elements(),
+                 augmented.is_field());
       if (augmented.has_maps()) draw_map(sheet, tiles * epoch + 1, column, augmented.map(column));
     }
   }
   const std::vector<std::byte> file = data::encode_png(sheet.picture);
   io::replace_file(path, {reinterpret_cast<const char*>(file.data()), file.size()});
-  return fmt::format(
-      "{}: {} in columns, {} epochs in rows, as the model sees them but for normalize{}", path,
-      counted(std::ssize(samples), "training image", "training images"), epochs,
-      augmented.has_maps() ? "; their targets below them" : "");
+  return fmt::format("{}: {} in columns, {} epochs in rows, as the model sees them{}{}", path,
+                     counted(std::ssize(samples), "training image", "training images"), epochs,
+                     augmented.is_field() ? "" : " but for normalize",
+                     augmented.has_maps() ? "; their targets below them" : "");
 }
 
 }  // namespace trireme::app

@@ -156,6 +156,9 @@ ExitCode import_command(const ImportOptions& options) {
   };
   const Answer& answer = deck::answer_of(deck);
   const std::int64_t classes = family.classes_in(deck.model, answer, {}, shape_of);
+  validate(answer.kind != AnswerKind::pixels || classes == deck.target.classes,
+           "{}: its head has {} for each pixel, but target.classes = {}", options.source,
+           counted(classes, "output", "outputs"), deck.target.classes);
   const Shape input = family.input_in(deck.model, shape_of);
   validate(!config || config->vocabulary == classes,
            "{}: its embedding has {} rows, but vocab_size = {} in the config.json beside it",

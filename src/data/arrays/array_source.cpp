@@ -180,7 +180,8 @@ class ArraySource : public SampleSource {
     const Shape extents = add_images(file, file.targets, sample.arrays.target_layout,
                                      io::Hdf5Number::float64, resources, maps_);
     target_ = sample.target;
-    // The mark of pixels that do not count is a number of the file, rounded to its type.
+    // The mark of pixels that do not count is a number of the file, rounded to its type. Packed
+    // numbers are compared when they are unpacked.
     for (std::size_t i = 0; target_.ignore && i < maps_.size(); ++i)
       if (!file.targets[i].is_packed())
         maps_[i]->missing.push_back(as_stored(file.targets[i].rows, *target_.ignore));
@@ -266,9 +267,11 @@ class ArraySource : public SampleSource {
       classify(index, map, static_cast<std::int32_t*>(labels));
   }
 
-  /// Returns whether a number of a map is missing: not finite, or target.ignore.
+  /// Returns whether a number of a map is missing: not finite, or target.ignore. An unpacked number
+  /// has the rounding of its scale.
   bool does_not_count(double number) const {
-    return !std::isfinite(number) || (target_.ignore && number == *target_.ignore);
+    return !std::isfinite(number) ||
+           (target_.ignore && static_cast<float>(number) == static_cast<float>(*target_.ignore));
   }
 
   void normalize(std::int64_t index, const std::vector<double>& map, float* numbers) const {

@@ -76,6 +76,31 @@ ops::ImagePreparation ImagePipeline::preparation() const {
           .mixes = has(ImageStep::mix, StepPlace::device)};
 }
 
+std::vector<float> normalization_of(const AugmentOptions& options, std::int64_t channels) {
+  if (options.mean.empty()) return {};
+  const auto count = static_cast<std::size_t>(channels);
+  std::vector<float> statistics(2 * count);
+  for (std::size_t c = 0; c < count; ++c) {
+    const std::size_t given = options.mean.size() == 1 ? 0 : c;
+    statistics[c] = static_cast<float>(options.mean[given]);
+    statistics[count + c] = static_cast<float>(1.0 / options.std[given]);
+  }
+  return statistics;
+}
+
+void set_normalization(const std::vector<float>& statistics,
+                       const std::function<Tensor(const std::vector<float>&)>& place,
+                       ops::ImagePreparation& preparation) {
+  const std::size_t channels = statistics.size() / 2;
+  if (channels > static_cast<std::size_t>(ops::max_inline_channels)) {
+    preparation.statistics = place(statistics);
+    return;
+  }
+  std::copy_n(statistics.begin(), channels, preparation.mean);
+  std::copy_n(statistics.begin() + static_cast<std::ptrdiff_t>(channels), channels,
+              preparation.inverse_std);
+}
+
 ImageExtents extents_of(const ImageForm& form, ImageExtents stored) {
   return form.kind == ImageForm::Kind::stored ? stored : ImageExtents{form.size, form.size};
 }

@@ -137,6 +137,7 @@ class Folder {
       validate(here == first, "{}: has {} in the target of a sample, but {} has {}", paths_[i],
                to_text(here), paths_.front(), to_text(first));
     }
+    if (first.count == 0) return;
     index_.info.target = first;
     index_.info.has_float_targets = form_.target.kind != AnswerKind::pixels;
     if (!index_.info.has_float_targets) index_.info.target.count = form_.target.classes;

@@ -86,6 +86,7 @@ extern constinit const Family chain_family{
     .word = "chain",
     .block_list = "model.blocks",
     .size_advice = "smaller channels and widths of model.blocks",
+    .map_advice = "change the strides, pools and upsample blocks of model.blocks",
     .defaults = [] { return std::any(ChainOptions()); },
     .visit = visit_chain,
     .describe =

@@ -34,7 +34,7 @@ void visit_vit(Visitor& v, ModelOptions& options) {
           real(vit.mlp_ratio, between(min_mlp_ratio, max_mlp_ratio)));
   v.field({"pool",
            "vit: selects the input of the classifier: token (a class token) or mean (of the "
-           "patches); for maps, if there is a class token."},
+           "patches). For maps token adds a class token, which only the blocks read."},
           choice<VitPool>(vit.pool, {{"token", VitPool::token}, {"mean", VitPool::mean}}));
   v.field({"qkv_bias", "vit: gives queries, keys and values a bias."}, flag(vit.qkv_bias));
   v.field({"layer_scale",
@@ -208,6 +208,7 @@ std::int64_t classes_in(const ModelOptions& options, const Answer& answer, const
 extern constinit const Family vit_family{
     .word = "vit",
     .size_advice = "a smaller model.width or fewer model.layers",
+    .map_advice = "use targets with as many pixels as the samples, or model.kind = \"chain\"",
     .foreign_tensors = foreign_tensors,
     .defaults = [] { return std::any(VitOptions()); },
     .visit = visit_vit,

@@ -5,10 +5,11 @@
 //
 //   sample  forward   gather all rows -> pool -> norm -> linear
 //           backward  linear -> norm -> pool -> the rows that this rank holds
-//   map     forward   norm -> gather all rows -> linear -> patches back to pixels
-//           backward  pixels to patches -> linear -> the rows that this rank holds -> norm
+//   map     forward   norm -> linear -> gather all rows -> patches back to pixels
+//           backward  pixels to patches -> the rows that this rank holds -> linear -> norm
 //
-// Every rank of a tensor group has the whole head and computes the same bits.
+// Every rank of a tensor group has the whole head and computes the same bits. Only of a map, whose
+// product is the largest of the model, each rank multiplies the rows that it holds.
 #include <utility>
 
 #include "model/layers.hpp"
@@ -108,7 +109,8 @@ class VitMapHead final : public ClassifierHead {
         outputs_(outputs),
         width_(options.width),
         norm_("norm", {.width = width_, .epsilon = vit_norm_epsilon}),
-        linear_("head", width_, outputs.row_elements(), start_of(options)) {}
+        linear_("head", width_, outputs.row_elements(), start_of(options),
+                LinearLayer::Rows::held) {}
   std::string name() const override { return "head"; }
   void declare(parallel::ParameterList& list) override {
     norm_.declare(list);
@@ -117,35 +119,33 @@ class VitMapHead final : public ClassifierHead {
 
  private:
   Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
+    Arena& workspace = pass.context().workspace();
     const Tensor normed = norm_.forward(pass, x);
-    const Tensor patches = linear_.forward(pass, all_rows(pass, normed));
-    const std::int64_t samples = patches.shape[0] / outputs_.rows_of_sample();
+    const std::int64_t samples = group_row_count(pass.tensor(), x) / outputs_.rows_of_sample();
     const Tensor map =
         pass.activation(x.dtype, {samples, outputs_.height, outputs_.width, outputs_.channels});
-    ops::scatter_patches(pass.context(), outputs_, patches, map);
+    const ArenaScope scope(workspace);
+    const Tensor patches = workspace.allocate(x.dtype, {x.shape[0], outputs_.row_elements()});
+    linear_.forward(pass, normed, patches);
+    ops::scatter_patches(pass.context(), outputs_, gather_rows(pass, patches), map);
     return map;
   }
 
   Tensor backward(MicroBatchPass& pass, const Tensor& dmap) override {
-    const std::int64_t rows = dmap.shape[0] * outputs_.rows_of_sample();
-    const Tensor dpatches = pass.gradient(dmap.dtype, {rows, outputs_.row_elements()});
-    ops::gather_patches(pass.context(), outputs_, dmap, 0, dpatches);
-    const Tensor dwhole = linear_.backward(pass, dpatches);
+    ops::Context& context = pass.context();
     const parallel::TensorGroup& group = pass.tensor();
-    const std::int64_t held = group.rows_are_split() ? rows / group.size() : rows;
-    const Tensor dx = group.rows_are_split() ? pass.gradient(dmap.dtype, {held, width_}) : dwhole;
-    keep_held_rows(pass, dwhole, dx);
+    const std::int64_t rows = dmap.shape[0] * outputs_.rows_of_sample(),
+                       held = group.rows_are_split() ? rows / group.size() : rows;
+    const ArenaScope scope(context.workspace());
+    const Tensor all = context.workspace().allocate(dmap.dtype, {rows, outputs_.row_elements()});
+    ops::gather_patches(context, outputs_, dmap, 0, all);
+    const Tensor dpatches =
+        held == rows ? all
+                     : context.workspace().allocate(dmap.dtype, {held, outputs_.row_elements()});
+    keep_held_rows(pass, all, dpatches);
+    const Tensor dx = linear_.backward(pass, dpatches);
     norm_.backward(pass, dx, {}, dx);
     return dx;
-  }
-
-  /// Returns all rows of the group, in memory that lives until backward.
-  Tensor all_rows(MicroBatchPass& pass, const Tensor& held) const {
-    if (!pass.tensor().rows_are_split()) return held;
-    const Tensor kept = pass.activation(held.dtype, {group_row_count(pass.tensor(), held), width_});
-    const ArenaScope scope(pass.context().workspace());
-    ops::copy(pass.context(), gather_rows(pass, held), kept);
-    return kept;
   }
 
   ops::PatchRows outputs_;

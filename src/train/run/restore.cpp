@@ -184,6 +184,21 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
       path, info.step, info.samples, info.epoch_samples, info.epoch, samples);
 }
 
+/// Returns the tensors that give the outputs if the model answers for each pixel and that of the
+/// file for a sample, or the other way round. Both may have the same names and shapes.
+std::vector<std::string> tensors_of_another_answer(const deck::Deck& stored, const Run& run) {
+  if (deck::answer_of(stored).is_map == deck::answer_of(run.deck).is_map) return {};
+  // One of its own: the layers of a model keep what was declared last.
+  const ReplicaOptions& options = run.replica->options();
+  const model::Model model(options.model, options.input_shape(), options.outputs);
+  parallel::ParameterList head;
+  model.declare(head, model.block_count(), model.block_count() + 1);
+  std::vector<std::string> names;
+  for (const auto& entry : head.entries())
+    if (entry.spec.shape.rank() > 1 || entry.spec.product_bias) names.push_back(entry.spec.name);
+  return names;
+}
+
 /// Loads what `policy` takes of a checkpoint with these contents, by default everything. Returns
 /// its state (weights_only: a new one) and deck.
 ///
@@ -215,7 +230,9 @@ RestoredRun load(Run& run, const std::string& path, const checkpoint::Contents& 
   if (!weights_only) restore_pending(update.reducer(), contents.info);
   std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
   if (weights_only)
-    choose_weights(pieces, contents, policy.skip, run.replica->options().image, path, log);
+    choose_weights(pieces, contents, policy.skip, run.replica->options().image,
+                   stored ? tensors_of_another_answer(*stored, run) : std::vector<std::string>(),
+                   path, log);
   else
     validate_tensors(contents, pieces, path);
   const std::vector<checkpoint::TensorSlice> missing = take_missing_slots(pieces, contents);

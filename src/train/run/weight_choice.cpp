@@ -117,7 +117,8 @@ bool is_of_model(const checkpoint::Contents::Entry& entry) {
 
 void choose_weights(std::vector<checkpoint::TensorSlice>& pieces,
                     const checkpoint::Contents& contents, std::span<const std::string> skip,
-                    const Shape& image, const std::string& path, Log& log) {
+                    const Shape& image, const std::vector<std::string>& unlike,
+                    const std::string& path, Log& log) {
   // 1. Remove the skipped tensors.
   std::set<std::string> names;
   std::map<std::string, Shape> stored;
@@ -160,6 +161,8 @@ void choose_weights(std::vector<checkpoint::TensorSlice>& pieces,
                       spec.grid ? "; a grid is interpolated if it is square, or the file names the "
                                   "size of its images"
                                 : ""));
+    } else if (std::ranges::find(unlike, spec.name) != unlike.end()) {
+      mismatches.add(spec.name, fmt::format("{} answers another target.kind", spec.name));
     }
     stored.erase(found);
   }

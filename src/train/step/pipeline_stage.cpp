@@ -37,23 +37,11 @@ ops::ImagePreparation preparation_of(const ReplicaResources& resources) {
   const data::AugmentOptions& augment = resources.options.augment;
   ops::ImagePreparation preparation =
       data::ImagePipeline::training(augment, resources.options.seed).preparation();
-  if (augment.mean.empty() || resources.mesh.coordinates.stage != 0) return preparation;
-  // 1. Mean and 1 / std of each channel; one number in the deck is that of all channels.
-  const auto channels = static_cast<std::size_t>(resources.options.image[2]);
-  std::vector<float> statistics(2 * channels);
-  for (std::size_t c = 0; c < channels; ++c) {
-    const std::size_t given = augment.mean.size() == 1 ? 0 : c;
-    statistics[c] = static_cast<float>(augment.mean[given]);
-    statistics[channels + c] = static_cast<float>(1.0 / augment.std[given]);
-  }
-  // 2. A few are arguments of the kernels.
-  if (channels <= static_cast<std::size_t>(ops::max_inline_channels)) {
-    std::copy_n(statistics.begin(), channels, preparation.mean);
-    std::copy_n(statistics.begin() + static_cast<std::ptrdiff_t>(channels), channels,
-                preparation.inverse_std);
-    return preparation;
-  }
-  preparation.statistics = copy_to_device(resources, statistics);
+  if (resources.mesh.coordinates.stage != 0) return preparation;
+  data::set_normalization(
+      data::normalization_of(augment, resources.options.image[2]),
+      [&](const std::vector<float>& numbers) { return copy_to_device(resources, numbers); },
+      preparation);
   return preparation;
 }
 

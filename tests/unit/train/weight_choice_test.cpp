@@ -35,7 +35,7 @@ class WeightChoice : public testing::Test {
   std::vector<std::string> choose(const std::vector<std::string>& skip) const {
     std::vector<checkpoint::TensorSlice> pieces = pieces_of_model();
     Log log(false);
-    choose_weights(pieces, contents_, skip, {12, 12, 1}, "a.h5", log);
+    choose_weights(pieces, contents_, skip, {12, 12, 1}, {}, "a.h5", log);
     std::vector<std::string> paths;
     for (const checkpoint::TensorSlice& piece : pieces) paths.push_back(piece.path);
     return paths;
@@ -104,7 +104,7 @@ TEST_F(WeightChoice, AnotherSquareGridIsInterpolated) {
     contents_.tensors = {{.path = "model/positions", .shape = shape}};
     std::vector<checkpoint::TensorSlice> pieces = {{.path = "model/positions", .spec = &spec}};
     Log log(false);
-    choose_weights(pieces, contents_, {}, {12, 12, 1}, "a.h5", log);
+    choose_weights(pieces, contents_, {}, {12, 12, 1}, {}, "a.h5", log);
     return pieces.front().stored_grid;
   };
   EXPECT_THROW(grid_of({1, 26, 2}), InputError) << "no grid is declared";
@@ -129,7 +129,7 @@ TEST_F(WeightChoice, GridIsThatOfTheImagesThatTheFileNames) {
                             {"pixel_bits", std::int64_t{8}}};
     std::vector<checkpoint::TensorSlice> pieces = {{.path = "model/positions", .spec = &spec}};
     Log log(false);
-    choose_weights(pieces, contents_, {}, {12, 12, 1}, "a.h5", log);
+    choose_weights(pieces, contents_, {}, {12, 12, 1}, {}, "a.h5", log);
     return pieces.front().stored_grid;
   };
   EXPECT_FALSE(grid_of(12, 12, 10));

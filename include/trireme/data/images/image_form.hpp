@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -86,6 +87,15 @@ class ImagePipeline {
   ImageForm form_;
   AugmentOptions options_;
 };
+
+/// Returns the normalization of images of `channels` channels: [2, channels], means and then 1 /
+/// std; empty without data.augment.normalize, whose one number is that of all channels.
+std::vector<float> normalization_of(const AugmentOptions& options, std::int64_t channels);
+/// Puts it into a preparation. `place` brings the numbers of many channels to where kernels can
+/// read them.
+void set_normalization(const std::vector<float>& statistics,
+                       const std::function<Tensor(const std::vector<float>&)>& place,
+                       ops::ImagePreparation& preparation);
 
 /// Returns the extents that images of stored extents `stored` have for the model.
 ImageExtents extents_of(const ImageForm& form, ImageExtents stored);

@@ -20,8 +20,8 @@ enum class Mix : std::uint8_t {
   cutmix  ///< the partner's pixels in a range
 };
 
-/// Augmentation of one sample: the row and column of the crop window in the stored image (zeros
-/// outside), and whether it is mirrored. Then the pixels of `erased` become 0, and the sample is
+/// Augmentation of one sample: the row and column of the crop window in the stored image, and
+/// whether it is mirrored. Then the pixels of `erased` become 0, and the sample is
 /// mixed with its partner.
 struct ImageTransform {
   std::int16_t row = 0, column = 0;
@@ -62,7 +62,8 @@ struct PrepareImages {
   const void* x = nullptr;                     ///< [batch, stored_height, stored_width, channels]
   const ImageTransform* transforms = nullptr;  ///< [batch]
   /// [batch, height, width, written_channels]: (x - mean) * inverse_std, rounded to T; then erased
-  /// and mixed. Integers are divided first, as PixelType says.
+  /// and mixed. Integers are divided first, as PixelType says. Outside of the stored image x is 0
+  /// for integers, and the mean for other numbers.
   T* y = nullptr;
 };
 /// Enqueues the preparation. Reads each used number once, and again if the partner uses it too.
