@@ -112,14 +112,17 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
   }
   const Shape& labels = sample().labels;
   if (info_.kind == DatasetKind::tokens && labels.rank() > 0) info_.context = labels[0];
-  validate(
-      info_.samples > 0 || (sample().labels.rank() > 0 && context == 0), "{}: its {} no sample{}",
-      folder_,
-      shards_.size() == 1 ? "shard contains" : fmt::format("{} shards contain", shards_.size()),
-      context == 0 ? ""
-                   : fmt::format(" of context {}: a shard of at least {} tokens is needed, "
-                                 "and the {} tokens are in shorter ones",
-                                 context, context + 1, info_.tokens));
+  validate(info_.samples > 0 || (sample().labels.rank() > 0 && context == 0),
+           "{}: its {} no sample{}", folder_,
+           form.arrays.is_used()
+               ? fmt::format("{} {}", counted(std::ssize(shards_), "file", "files"),
+                             shards_.size() == 1 ? "has" : "have")
+           : shards_.size() == 1 ? "shard contains"
+                                 : fmt::format("{} shards contain", shards_.size()),
+           context == 0 ? ""
+                        : fmt::format(" of context {}: a shard of at least {} tokens is needed, "
+                                      "and the {} tokens are in shorter ones",
+                                      context, context + 1, info_.tokens));
   info_.identity = dataset_identity(info_);
   if (info_.samples > 0) stored_bytes_ = std::max<std::int64_t>(1, all_bytes / info_.samples);
 }

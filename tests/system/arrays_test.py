@@ -151,6 +151,41 @@ class Arrays(harness.Case):
         text = self.train(*words, "--set", "data.validation=data", expect=2).text
         self.assertIn("loss.class_weights has 2 numbers, but data.train", text)
 
+    def test_fill(self):
+        """Inputs that are missing, infinite or NaN are those of data where the number stands."""
+        x = self.x.copy()
+        gaps = np.random.default_rng(3).random(x.shape) < 0.1
+        x[gaps] = 3
+        self.shard(x)
+        expected = self.weights("shard")
+        self.shard(np.log1p(np.abs(x).astype("f8")).astype("f4"), "logs")
+        x, gaps, more = x[..., 0], gaps[..., 0], "fill = 3.0\n"
+        packed = np.where(gaps, -9999, 4 * x).astype("i2")
+        for name, value, attributes in (
+            ("nan", np.where(gaps, np.nan, x), {}),
+            ("infinite", np.where(gaps, -np.inf, x).astype(">f8"), {}),
+            ("half", np.where(gaps, np.nan, x).astype("f2"), {}),
+            ("marked", np.where(gaps, 1e20, x).astype("f4"), {"_FillValue": np.float32(1e20)}),
+            ("packed", packed, {"scale_factor": 0.25, "missing_value": np.int16(-9999)}),
+        ):
+            with self.subTest(name):
+                self.write(name + "/a.h5", x=value, y=LABELS)
+                with h5py.File(self.path(name, "a.h5"), "a") as file:
+                    file["x"].attrs.update(attributes)
+                self.assertEqual(self.weights(name, self.table(more=more)), expected)
+        self.write("positive/a.h5", x=np.where(gaps, np.nan, abs(x)), y=LABELS)
+        table = self.table(more=more + 'transform = "log1p"\n')
+        self.assertEqual(self.weights("positive", table), self.weights("logs"))
+        # Integers are used as they are.
+        self.write("bytes/a.h5", x=abs(x).astype("u1"), y=LABELS)
+        found = self.weights("bytes", self.table(more=more))
+        self.assertEqual(found, self.weights("bytes", self.table()))
+        self.write("other/a.h5", x=np.where(gaps, 1e300, x), y=LABELS)
+        words = ("--set", "data.train=other", "--set", "data.validation=other")
+        self.write_deck(DECK % self.table(more=more))
+        text = self.train(*words, expect=2).text
+        self.assertIn("data.hdf5.fill replaces no number of this size", text)
+
     def test_logarithms(self):
         """log1p is that of numpy in float64, of every type; numbers of -1 or less are refused."""
         counts = np.abs(self.x).astype("u2")
@@ -177,6 +212,21 @@ class Arrays(harness.Case):
         result = harness.run("evaluate", "deck.toml", *words, cwd=self.folder)
         self.assertEqual(result.returncode, 2)
         self.assertIn("its model was trained with data.hdf5.transform", result.text)
+        for setting, key in (
+            ("data.augment.normalize={ mean = [1.0], std = [2.0] }", "data.augment.normalize"),
+            ("data.hdf5.input=x2", "data.hdf5.input"),
+            ("data.hdf5.layout=wh", "data.hdf5.layout"),
+        ):
+            with h5py.File(self.path("logs/a.h5"), "a") as file:
+                if "x2" not in file:
+                    file["x2"] = file["x"][:]
+            result = harness.run(
+                "evaluate", "deck.toml", *words[:-2], "--set", setting, cwd=self.folder
+            )
+            self.assertEqual(result.returncode, 0, result.text)
+            self.assertIn("its model was trained with %s: " % key, result.text)
+        result = harness.run("evaluate", "deck.toml", *words[:-2], cwd=self.folder)
+        self.assertNotIn("was trained with", result.text)
         below = counts[..., 0].astype("f4")
         below[7, 3, 2] = -1
         self.write("other/a.h5", x=below, y=LABELS)
@@ -430,14 +480,14 @@ class Arrays(harness.Case):
                 written[name[1]] = text
                 with open(self.path(name[1]), "w") as file:
                     file.write(text)
-        self.assertEqual(set(written), {"make_fields.py", "fields.toml"})
-        subprocess.run([sys.executable, "make_fields.py"], cwd=self.folder, check=True)
+        self.assertEqual(set(written), {"make_kinds.py", "kinds.toml"})
+        subprocess.run([sys.executable, "make_kinds.py"], cwd=self.folder, check=True)
         shown = next(text for text in blocks if text.startswith("train.h5: HDF5"))
         self.assertEqual(harness.run("inspect", "train.h5", cwd=self.folder).stdout, shown)
-        self.assertIn(shown[shown.index("[data.hdf5]") :], written["fields.toml"])
-        harness.run("check", "fields.toml", cwd=self.folder)
-        self.train(deck="fields.toml")
-        rows = harness.read_rows(self.path("runs/fields"), "evaluate")
+        self.assertIn(shown[shown.index("[data.hdf5]") :], written["kinds.toml"])
+        harness.run("check", "kinds.toml", cwd=self.folder)
+        self.train(deck="kinds.toml")
+        rows = harness.read_rows(self.path("runs/kinds"), "evaluate")
         self.assertGreater(rows[-1]["top1"], 0.95)
 
     def test_a_folder_of_other_files_names_the_table(self):

@@ -371,6 +371,30 @@ class Values(harness.Case):
         words += ("--assume", "fields:960,4x4x1,values:3")
         self.assertIn("leave one of them out", self.refused(*words))
 
+    def test_notes_on_scale(self):
+        """check says which numbers the model gets far from 0 and 1."""
+
+        def notes(*settings):
+            words = [word for setting in settings for word in ("--set", setting)]
+            result = harness.run("check", "deck.toml", "--json", *words, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            return [note for note in json.loads(result.stdout)["notes"] if "far from 0" in note]
+
+        self.assertEqual(notes(), [])
+        (note,) = notes("target.normalize={ mean = [0.0], std = [0.001] }")
+        self.assertRegex(
+            note, r"value \d has mean .*after target.normalize, far from 0 and 1; give"
+        )
+        for name in self.sets:
+            with h5py.File(self.path(name + ".h5"), "a") as file:
+                file["kelvin"] = 288 + 15 * file["x"][:]
+        (note,) = notes("data.hdf5.input=kelvin")
+        self.assertRegex(note, r"channel 0 \(kelvin\) has mean 28\d.* and standard deviation 1")
+        self.assertEqual(
+            notes("data.hdf5.input=kelvin", "data.augment.normalize={ mean = [288], std = [15] }"),
+            [],
+        )
+
     def test_mixup(self):
         """Mixed targets are those of mixed fields: the network still learns."""
         self.train("--set", "data.augment.mixup=0.4", "--set", "batch.micro=4")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `trireme check DECK --statistics`: numbers for data.augment.normalize and target.normalize.
+// `trireme check DECK --statistics`: numbers for data.augment.normalize and target.normalize; and
+// without the option a note on those that the deck lacks.
 //
 // The samples are read by the code that trains, with its crops and colors of epoch 0. Sums are of
 // differences from the first number, so that a large mean costs no digits.
@@ -14,6 +15,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/text.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/tensor/arena.hpp"
 #include "trireme/train/run/run.hpp"
@@ -21,7 +23,7 @@
 namespace trireme::app {
 namespace {
 
-constexpr std::int64_t max_samples = 4096, max_bytes = std::int64_t{4} << 30;
+constexpr std::int64_t max_bytes = std::int64_t{4} << 30;
 
 /// Mean and standard deviation of a stream of numbers; those that are NaN are missing.
 class Moments {
@@ -131,9 +133,57 @@ void add_unit_scale(std::span<const Moments> components, const data::TargetOptio
   to.std = std::move(std);
 }
 
+/// Numbers that a table `normalize` of the deck changes.
+struct ScaledNumbers {
+  const char *what, *key;  ///< in a note
+  const std::vector<double>&mean, &std;
+  const std::vector<double>&given_mean, &given_std;  ///< of the deck; empty: none
+  const std::vector<std::string>& datasets;
+};
+
+/// Returns a note about the part that is farthest from 0 and 1; empty: all are near.
+std::string note_on(const ScaledNumbers& numbers) {
+  constexpr double far = 10, tiny = 0.01;
+  std::string note;
+  double farthest = far;
+  for (std::size_t i = 0; i < numbers.mean.size(); ++i) {
+    const bool is_given = !numbers.given_mean.empty();
+    const std::size_t given = numbers.given_mean.size() == 1 ? 0 : i;
+    const double scale = is_given ? 1 / numbers.given_std[given] : 1,
+                 shift = is_given ? numbers.given_mean[given] : 0;
+    const double mean = (numbers.mean[i] - shift) * scale, std = numbers.std[i] * scale,
+                 distance = std::max({std::abs(mean), std, std > 0 ? far * tiny / std : 0.0});
+    if (distance <= farthest) continue;
+    farthest = distance;
+    note = fmt::format(
+        "{} {}{} has mean {:.4g} and standard deviation {:.4g}{}, far from 0 and 1; give {} "
+        "(trireme check DECK --statistics prints it)",
+        numbers.what, i,
+        numbers.datasets.size() == numbers.mean.size()
+            ? fmt::format(" ({})", printable(numbers.datasets[i], 80))
+            : "",
+        mean, std, is_given ? fmt::format(" after {}", numbers.key) : "", numbers.key);
+  }
+  return note;
+}
+
 }  // namespace
 
-DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& dataset) {
+std::vector<std::string> notes_on_scale(const deck::Deck& deck, const DataStatistics& statistics) {
+  std::vector<std::string> notes;
+  const ScaledNumbers inputs{"channel",           "data.augment.normalize", statistics.mean,
+                             statistics.std,      deck.data.augment.mean,   deck.data.augment.std,
+                             deck.data.hdf5.input};
+  const ScaledNumbers targets{deck.target.answer().part, "target.normalize", statistics.target_mean,
+                              statistics.target_std,     deck.target.mean,   deck.target.std,
+                              deck.data.hdf5.target};
+  for (const ScaledNumbers& numbers : {inputs, targets})
+    if (std::string note = note_on(numbers); !note.empty()) notes.push_back(std::move(note));
+  return notes;
+}
+
+DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& dataset,
+                                  std::int64_t max_samples) {
   const data::SampleInfo& sample = dataset.sample();
   DataStatistics statistics;
   statistics.of = dataset.info().samples;
@@ -165,7 +215,8 @@ DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& d
 
 std::string to_text(const DataStatistics& statistics) {
   std::string text = fmt::format(
-      "mean and standard deviation of {} of {} training samples, as lines of the deck:\n\n"
+      "mean and standard deviation of {} of {} training samples, to add to the tables of the "
+      "deck:\n\n"
       "[data.augment]\n{}",
       statistics.samples, statistics.of, normalize_line(statistics.mean, statistics.std));
   if (!statistics.target_mean.empty())

@@ -19,10 +19,15 @@ struct DataStatistics {
   std::vector<double> target_mean, target_std;
 };
 
-/// Reads up to 4,096 samples, evenly spaced in the set, of 4 GiB or less. `dataset` is the training
-/// set of the deck, in its form for training. Throws InputError if a sample cannot be read, Failure
-/// if the disk fails.
-DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& dataset);
+/// Reads up to `max_samples` samples, evenly spaced in the set, of 4 GiB or less. `dataset` is the
+/// training set of the deck, in its form for training. Throws InputError if a sample cannot be
+/// read, Failure if the disk fails.
+DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& dataset,
+                                  std::int64_t max_samples = 4096);
+
+/// Returns a note if the numbers of a channel, and one if those of a part of the target, are far
+/// from 0 and 1 as the model gets them.
+std::vector<std::string> notes_on_scale(const deck::Deck& deck, const DataStatistics& statistics);
 
 /// Returns the statistics as lines of a deck.
 std::string to_text(const DataStatistics& statistics);

@@ -35,9 +35,12 @@ std::string message_without_path(const Error& error, const std::string& path) {
   return message.starts_with(path + ": ") ? message.substr(path.size() + 2) : message;
 }
 
+constexpr const char* other_program = "of another program";
+
 /// Checks the values of a file whose seal is intact or missing. Throws InputError.
 std::string verify_values(const std::string& path) {
   io::Hdf5Index file = io::index_hdf5(path);
+  if (!is_ours(file)) return other_program;
   return kind_of(file) == StoredKind::checkpoint
              ? checkpoint::verify_values(io::Hdf5Reader(std::move(file)))
              : data::verify_shard(std::move(file));
@@ -56,6 +59,9 @@ Verdict verify_file(const std::string& path) {
   try {
     const std::string result = io::with_seal(seal, verify_values(path));
     if (result.empty()) return {"whole"};
+    if (result == other_program)
+      return {
+          "no checksums: a file of another program; training checks its values as it reads them"};
     if (result == "no seal")
       return {
           "no seal: the checksums are right; changes of attributes, class names and datasets "

@@ -118,6 +118,11 @@ void visit_arrays(Visitor& v, const AppliesTo& images, const AppliesTo& maps, Ar
            with_input},
           choice<ArrayForm::Transform>(arrays.transform, {{"none", ArrayForm::Transform::none},
                                                           {"log1p", ArrayForm::Transform::log1p}}));
+  v.field({"fill",
+           "Replaces numbers of the inputs that are missing, infinite or NaN, before transform and "
+           "normalize; without it they end the run.",
+           with_input},
+          optional_real(arrays.fill, between(-1e30, 1e30)));
 }
 
 }  // namespace trireme::data

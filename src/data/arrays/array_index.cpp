@@ -58,7 +58,10 @@ const io::StoredDataset& dataset_of(const io::Hdf5Index& file, const char* key,
            "{}: holds {}; data.hdf5.{} takes integers of up to 64 bits and real numbers of 16, 32 "
            "or 64 bits",
            dataset.location,
-           dataset.kind == io::StoredDataset::Kind::text ? "text" : "no plain numbers", key);
+           dataset.kind == io::StoredDataset::Kind::text ? "text"
+                                                         : "no plain numbers (compound, complex, "
+                                                           "lists or another type)",
+           key);
   return dataset;
 }
 
@@ -119,6 +122,8 @@ ArrayVariable variable_of(const io::Hdf5Index& file, bool is_target, const std::
            is_target ? "target_layout" : "layout", layout, dimensions, fmt::join(names, ", "),
            has_rows && stored.shape.size() == layout.size()
                ? ", or samples = \"files\" if each file is one"
+           : !has_rows && stored.shape.size() == layout.size() + 1
+               ? ", or samples = \"rows\" if the first dimension counts samples"
                : "");
   ArrayVariable variable = packed_variable(file, path, with_sample_dimension(stored, form));
   elements_of_row(variable.rows, max_input_numbers);
@@ -324,12 +329,14 @@ std::string to_text(const AnswerExtents& extents) {
              : counted(extents.count, "number", "numbers");
 }
 
-DType array_type(const ShardIndex& file) {
+DType array_type(const ShardIndex& file, const ArrayForm& form) {
   const DType type = type_of(file.inputs.front());
   const bool equal =
       std::all_of(file.inputs.begin(), file.inputs.end(),
                   [&](const ArrayVariable& input) { return type_of(input) == type; });
-  return equal ? type : DType::float32;
+  // Missing numbers are replaced where they are float32.
+  const bool is_filled = form.fill && type == DType::float16;
+  return equal && !is_filled ? type : DType::float32;
 }
 
 IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sample) {
@@ -357,7 +364,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   }
   header.kind = DatasetKind::images;
   header.pixel_type =
-      form.transform == ArrayForm::Transform::none ? array_type(file.index) : DType::float32;
+      form.transform == ArrayForm::Transform::none ? array_type(file.index, form) : DType::float32;
   header.file_bytes = reader.index().file_bytes();
   if (form.target.empty()) return file;  // Only inputs are read.
   if (sample.target.answer().is_map)

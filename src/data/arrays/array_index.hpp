@@ -23,7 +23,7 @@ ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path
 double as_stored(const io::StoredDataset& rows, double value);
 
 /// Returns the type of the images of an indexed file.
-DType array_type(const ShardIndex& file);
+DType array_type(const ShardIndex& file, const ArrayForm& form);
 
 /// Returns the extents of targets that are read with their samples, whose count is that of numbers
 /// in the file; zeros if the targets are classes of samples, which are read at once.

@@ -15,6 +15,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -35,9 +36,11 @@ struct ArrayInput {
   std::string location;
   double scale = 1, offset = 0;
   std::vector<double> missing;
-  /// The numbers are float64 in memory, and become change(stored * scale + offset).
+  /// The numbers are float64 in memory, and become change(stored * scale + offset). Those that are
+  /// missing are NaN.
   bool is_packed = false;
   double (*change)(double) = unchanged;
+  std::optional<double> fill = {};  ///< in place of numbers that are not finite, before `change`
   std::int64_t first_channel = 0, channels = 1;
   /// The dimensions of a row, the innermost last, and the elements of the sample between neighbors.
   std::array<std::int64_t, 3> extents{1, 1, 1}, steps{0, 0, 0};
@@ -76,9 +79,11 @@ void scatter_bits(const ArrayInput& input, const std::byte* row, std::byte* samp
 void scatter_packed(const ArrayInput& input, const std::byte* row, std::byte* sample) {
   const auto* from = reinterpret_cast<const double*>(row);
   scatter(input, reinterpret_cast<float*>(sample), [&](std::int64_t i) {
+    double number = from[i] * input.scale + input.offset;
     for (const double missing : input.missing)
-      if (from[i] == missing) return std::numeric_limits<float>::quiet_NaN();
-    return static_cast<float>(input.change(from[i] * input.scale + input.offset));
+      if (from[i] == missing) number = std::numeric_limits<double>::quiet_NaN();
+    if (input.fill && !std::isfinite(number)) number = *input.fill;
+    return static_cast<float>(input.change(number));
   });
 }
 
@@ -90,6 +95,7 @@ class ArraySource : public SampleSource {
         size_(file.inputs.front().rows.shape[0]),
         labels_(std::move(file.labels)),
         transform_(sample.arrays.transform),
+        fill_(sample.arrays.fill),
         info_{type, {}, {}} {
     const ArrayForm& form = sample.arrays;
     if (sample.target.answer().is_map)
@@ -146,8 +152,10 @@ class ArraySource : public SampleSource {
     const std::array<std::int64_t, 3> steps{width * channels, channels, 1};
     std::int64_t first_channel = 0;
     for (const ArrayVariable& variable : variables) {
-      const bool is_changed = &images == &inputs_ && transform_ != ArrayForm::Transform::none,
-                 is_packed = variable.is_packed() || is_changed;
+      const bool is_input = &images == &inputs_,
+                 is_changed = is_input && transform_ != ArrayForm::Transform::none,
+                 is_filled = is_input && fill_ && info_.dtype == DType::float32,
+                 is_packed = variable.is_packed() || is_changed || is_filled;
       std::unique_ptr<ArrayInput> input(
           new ArrayInput{{path_, file.stamp, variable.rows, resources.files, resources.cache,
                           is_packed ? io::Hdf5Number::float64 : memory},
@@ -156,7 +164,8 @@ class ArraySource : public SampleSource {
                          variable.offset,
                          variable.missing,
                          is_packed,
-                         is_changed ? log1p_of : unchanged});
+                         is_changed ? log1p_of : unchanged,
+                         is_filled ? fill_ : std::nullopt});
       input->first_channel = first_channel;
       first_channel += input->channels = array_extents(variable, layout)[2];
       // Dimensions that the layout lacks come first, with the extent 1.
@@ -339,7 +348,8 @@ class ArraySource : public SampleSource {
                  ? "a value that is missing, infinite, NaN, or -1 or less"
                  : "a value that is missing, infinite or NaN, or too large for float32",
              takes_logarithms ? "data.hdf5.transform = \"log1p\" needs numbers above -1"
-                              : "replace such values, or leave such samples out");
+             : fill_ ? "data.hdf5.fill replaces no number of this size"
+                     : "replace such values, as data.hdf5.fill does, or leave such samples out");
   }
 
   /// Returns the dataset of a channel, of those that are stacked.
@@ -367,6 +377,7 @@ class ArraySource : public SampleSource {
   std::vector<std::unique_ptr<ArrayTarget>> targets_;  ///< of vectors
   TargetOptions target_;                               ///< of maps
   ArrayForm::Transform transform_;
+  std::optional<double> fill_;  ///< of inputs
   SampleInfo info_;
   std::vector<std::unique_ptr<ArrayInput>> inputs_, maps_;
 };

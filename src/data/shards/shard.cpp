@@ -25,6 +25,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/path_check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/arrays/array_form.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/file_form.hpp"
 #include "trireme/io/hdf5/hdf5_values.hpp"
@@ -203,14 +204,20 @@ std::vector<std::string> shard_paths(const std::string& folder) {
       folder, no_folder_hint(folder));
   std::vector<std::string> paths;
   std::string staging;
+  bool has_arrays = false;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
+    has_arrays = has_arrays || is_array_file_name(entry->path());
     if (is_shard_name(entry->path())) paths.push_back(entry->path().string());
     if (is_publishing(entry->path())) staging = entry->path().string();
   }
   validate_path(error.value(), "{}: cannot be listed: {}", folder, error.message());
-  validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them){}", folder,
-           io::form_hint(io::recognize_form(folder)));
+  validate(!paths.empty(), "{}: contains no *.h5 shard (`trireme shard` makes them){}{}", folder,
+           io::form_hint(io::recognize_form(folder)),
+           has_arrays
+               ? "; HDF5 and netCDF files of other programs are read with [data.hdf5], which "
+                 "trireme inspect FILE proposes"
+               : "");
   refuse_incomplete(folder, staging);
   std::sort(paths.begin(), paths.end());
   return paths;

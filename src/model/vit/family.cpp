@@ -34,7 +34,7 @@ void visit_vit(Visitor& v, ModelOptions& options) {
           real(vit.mlp_ratio, between(min_mlp_ratio, max_mlp_ratio)));
   v.field({"pool",
            "vit: selects the input of the classifier: token (a class token) or mean (of the "
-           "patches). For maps token adds a class token, which only the blocks read."},
+           "patches); a map has the class token for its blocks alone."},
           choice<VitPool>(vit.pool, {{"token", VitPool::token}, {"mean", VitPool::mean}}));
   v.field({"qkv_bias", "vit: gives queries, keys and values a bias."}, flag(vit.qkv_bias));
   v.field({"layer_scale",

@@ -9,6 +9,7 @@
 #include "restore.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -431,6 +432,17 @@ void validate_same_target(const deck::Deck& stored, const deck::Deck& deck,
              "trained with",
              path, difference.key, difference.before.empty() ? "none" : difference.before,
              difference.after.empty() ? "none" : difference.after);
+}
+
+void warn_of_other_inputs(const deck::Deck& stored, const deck::Deck& deck, const std::string& path,
+                          Log& log) {
+  constexpr std::array keys{"data.augment.normalize", "data.hdf5.input", "data.hdf5.layout",
+                            "data.hdf5.fill"};
+  for (const deck::Difference& difference : deck::differences(stored, deck))
+    if (std::ranges::find(keys, difference.key) != keys.end())
+      log.warn("{}: its model was trained with {}: {}, but the deck has {}", path, difference.key,
+               difference.before.empty() ? "none" : difference.before,
+               difference.after.empty() ? "none" : difference.after);
 }
 
 void load_weights(Replica& replica, const checkpoint::Contents& contents, const std::string& path,

@@ -54,6 +54,10 @@ void validate_same_model(const deck::Deck& stored, const deck::Deck& deck, const
 /// something else.
 void validate_same_target(const deck::Deck& stored, const deck::Deck& deck,
                           const std::string& path);
+/// Warns if the deck prepares or names its inputs in another way than that of a checkpoint, which
+/// may be meant: names of datasets differ between files.
+void warn_of_other_inputs(const deck::Deck& stored, const deck::Deck& deck, const std::string& path,
+                          Log& log);
 
 /// Loads weights and running statistics of a checkpoint into a replica that keeps no average of its
 /// own (evaluate, generate). Collective. Throws InputError if tensors are missing or belong to

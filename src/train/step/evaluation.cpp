@@ -238,6 +238,7 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
   if (const std::optional<deck::Deck> stored = stored_deck(contents, request.checkpoint, log)) {
     validate_same_model(*stored, deck, request.checkpoint);
     validate_same_target(*stored, deck, request.checkpoint);
+    warn_of_other_inputs(*stored, deck, request.checkpoint, log);
   }
   const std::vector<data::LabelMeaning> sides{
       meaning_of(contents.info, request.checkpoint),

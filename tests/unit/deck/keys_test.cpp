@@ -70,6 +70,7 @@ std::vector<Deck> decks_of_all_kinds() {
       with(minimal_deck, {{"data.hdf5.input", "/x"},
                           {"data.hdf5.target", "/y"},
                           {"data.hdf5.layout", "hw"},
+                          {"data.hdf5.fill", "0.5"},
                           {"target.kind", "values"},
                           {"target.normalize", "{ mean = [0.5], std = [2] }"},
                           {"loss.kind", "huber"}}),

@@ -247,6 +247,7 @@ Deck draw(std::mt19937& random) {
     deck.data.verify = 0;
     deck.data.hdf5.samples = static_cast<data::ArrayForm::Samples>(up_to(1));
     deck.data.hdf5.transform = static_cast<data::ArrayForm::Transform>(up_to(1));
+    if (up_to(1)) deck.data.hdf5.fill = unit();
     if (up_to(1)) {
       deck.target.kind = AnswerKind::classes;
       if (up_to(1)) deck.target = {.kind = AnswerKind::values, .mean = {0.5, -2}, .std = {1, 3}};

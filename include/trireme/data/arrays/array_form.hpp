@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct ArrayForm {
   std::string target_layout = "hw";
   Samples samples = Samples::rows;
   Transform transform = Transform::none;
+  /// Takes the place of inputs that are missing, infinite or NaN, before `transform`; none: they
+  /// are errors.
+  std::optional<double> fill = {};
 
   bool is_used() const { return !input.empty(); }
 };
