@@ -207,11 +207,10 @@ ExitCode check(const CheckArguments& arguments) {
   std::vector<std::string> pictures;
   with_deck_locations(deck, [&] {
     if (arguments.statistics) report.statistics = measure_statistics(deck, *run.train_set);
-    constexpr std::int64_t few = 16;
     if (run.train_set && deck.data.hdf5.is_used())
       for (std::string& note :
            notes_on_scale(deck, report.statistics ? *report.statistics
-                                                  : measure_statistics(deck, *run.train_set, few)))
+                                                  : estimate_statistics(deck, *run.train_set)))
         report.notes.push_back(std::move(note));
     if (!arguments.images.empty())
       pictures.push_back(draw_augmented_images(deck, *run.train_set, arguments.images));

@@ -120,19 +120,6 @@ void add_samples(const data::Dataset& dataset, const DataStatistics& statistics,
   }
 }
 
-/// Gives `to` the means and deviations of components that were normalized by `from`.
-void add_unit_scale(std::span<const Moments> components, const data::TargetOptions& from,
-                    data::TargetOptions& to) {
-  std::vector<double> mean, std;
-  for (std::size_t i = 0; i < components.size(); ++i) {
-    mean.push_back(components[i].mean() * from.std_of(i) + from.mean_of(i));
-    const double deviation = components[i].deviation() * from.std_of(i);
-    std.push_back(deviation > 0 ? deviation : 1);
-  }
-  to.mean = std::move(mean);
-  to.std = std::move(std);
-}
-
 /// Numbers that a table `normalize` of the deck changes.
 struct ScaledNumbers {
   const char *what, *key;  ///< in a note
@@ -182,13 +169,27 @@ std::vector<std::string> notes_on_scale(const deck::Deck& deck, const DataStatis
   return notes;
 }
 
-DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& dataset,
-                                  std::int64_t max_samples) {
-  const data::SampleInfo& sample = dataset.sample();
+namespace {
+
+/// Takes the statistics of the target from components that were normalized as in `target`.
+void set_target(DataStatistics& statistics, std::span<const Moments> components,
+                const data::TargetOptions& target) {
+  statistics.target_mean.clear();
+  statistics.target_std.clear();
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    const double scale = target.std_of(i);
+    statistics.target_mean.push_back(components[i].mean() * scale + target.mean_of(i));
+    statistics.target_std.push_back(components[i].deviation() * scale);
+  }
+}
+
+DataStatistics statistics_of(const deck::Deck& deck, const data::Dataset& dataset,
+                             std::int64_t max_samples) {
   DataStatistics statistics;
   statistics.of = dataset.info().samples;
-  statistics.samples = std::min(
-      {statistics.of, max_samples, std::max<std::int64_t>(1, max_bytes / sample.input_bytes())});
+  statistics.samples =
+      std::min({statistics.of, max_samples,
+                std::max<std::int64_t>(1, max_bytes / dataset.sample().input_bytes())});
   const bool has_units = deck.target.answer().has_units;
   std::vector<Moments> channels(static_cast<std::size_t>(dataset.info().channels)),
       components(has_units ? static_cast<std::size_t>(dataset.info().target.count) : 0);
@@ -197,20 +198,32 @@ DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& d
     statistics.mean.push_back(one.mean());
     statistics.std.push_back(one.deviation());
   }
-  if (!has_units) return statistics;
+  set_target(statistics, components, deck.target);
+  return statistics;
+}
+
+}  // namespace
+
+DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& dataset) {
+  constexpr std::int64_t max_samples = 4096;
+  DataStatistics statistics = statistics_of(deck, dataset, max_samples);
+  if (statistics.target_mean.empty()) return statistics;
   // Targets come as float32 of (number - mean) / std. With the first result for these, a second
   // pass has the digits that a large mean takes.
   deck::Deck normalized = deck;
-  add_unit_scale(components, deck.target, normalized.target);
+  normalized.target.mean = statistics.target_mean;
+  normalized.target.std = statistics.target_std;
+  for (double& std : normalized.target.std) std = std > 0 ? std : 1;
   const data::Dataset again(deck.data.train, train::training_form(normalized));
-  std::vector<Moments> exact(components.size());
+  std::vector<Moments> exact(statistics.target_mean.size());
   add_samples(again, statistics, {}, exact);
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    const double scale = normalized.target.std_of(i);
-    statistics.target_mean.push_back(exact[i].mean() * scale + normalized.target.mean_of(i));
-    statistics.target_std.push_back(exact[i].deviation() * scale);
-  }
+  set_target(statistics, exact, normalized.target);
   return statistics;
+}
+
+DataStatistics estimate_statistics(const deck::Deck& deck, const data::Dataset& dataset) {
+  constexpr std::int64_t max_samples = 16;
+  return statistics_of(deck, dataset, max_samples);
 }
 
 std::string to_text(const DataStatistics& statistics) {
