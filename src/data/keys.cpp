@@ -154,6 +154,11 @@ void check_keys(const DataOptions& data, Reader& reader) {
         fmt::format("{}, but files of other programs ([data.hdf5]) have no checksums "
                     "to compare; use 0",
                     data.verify));
+  if (data.hdf5.transform == ArrayForm::Transform::log1p && data.hdf5.fill &&
+      *data.hdf5.fill <= -1 && !reader.any_wrong({"data.hdf5.fill", "data.hdf5.transform"}))
+    reader.add_mistake("data.hdf5.fill",
+                       fmt::format("{}, but data.hdf5.transform = \"log1p\" needs numbers above -1",
+                                   *data.hdf5.fill));
   const AugmentOptions& augment = data.augment;
   if (augment.random_crop > 0 && augment.random_resized_crop.size > 0 &&
       !reader.any_wrong({"data.augment.random_crop", "data.augment.random_resized_crop"}))

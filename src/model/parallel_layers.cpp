@@ -56,8 +56,8 @@ ParameterSpec vector_spec(std::string name, std::int64_t size, const Initializer
   return spec;
 }
 
-Tensor gather_rows(MicroBatchPass& pass, const Tensor& x) {
-  RowGather rows(pass.context(), pass.tensor(), x);
+Tensor gather_rows(MicroBatchPass& pass, const Tensor& x, std::int64_t cut_columns) {
+  RowGather rows(pass.context(), pass.tensor(), x, cut_columns);
   rows.wait();
   return rows.whole();
 }

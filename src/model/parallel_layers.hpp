@@ -30,16 +30,18 @@ inline std::int64_t group_row_count(const parallel::TensorGroup& group, const Te
   return group.rows_are_split() ? x.shape[0] * group.size() : x.shape[0];
 }
 /// Calls body(chunk) for each run of adjacent rows of x [held, columns] that this rank holds.
+/// `cut_columns`: the columns by which the rows were cut, if these are not those of x.
 template <class Body>
-void for_each_held_chunk(const parallel::TensorGroup& group, const Tensor& x, Body&& body) {
+void for_each_held_chunk(const parallel::TensorGroup& group, const Tensor& x, Body&& body,
+                         std::int64_t cut_columns = 0) {
   const std::int64_t rows = group_row_count(group, x);
-  const int pieces = group.row_ranges_held(rows, x.shape[1]);
+  const int pieces = group.row_ranges_held(rows, cut_columns > 0 ? cut_columns : x.shape[1]);
   for (int piece = 0; piece < pieces; ++piece) body(group.chunk(piece, pieces, rows));
 }
 
 /// Returns all rows of x [held, ..], gathered from the tensor group; x itself if the rank holds
-/// all.
-Tensor gather_rows(MicroBatchPass& pass, const Tensor& x);
+/// all. `cut_columns`: as in for_each_held_chunk().
+Tensor gather_rows(MicroBatchPass& pass, const Tensor& x, std::int64_t cut_columns = 0);
 /// Returns the sum of `partial` [rows, ..] (float32; overwritten) over the tensor group, reduced to
 /// the rows that this rank holds. In a group of one it returns `partial`.
 Tensor sum_over_group(MicroBatchPass& pass, const Tensor& partial);

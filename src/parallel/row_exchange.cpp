@@ -6,11 +6,12 @@
 
 namespace trireme::parallel {
 
-RowGather::RowGather(ops::Context& context, const TensorGroup& group, const Tensor& x)
+RowGather::RowGather(ops::Context& context, const TensorGroup& group, const Tensor& x,
+                     std::int64_t cut_columns)
     : group_(group), whole_(x) {
   if (!group.rows_are_split()) return;
   whole_ = context.workspace().allocate(x.dtype, {x.shape[0] * group.size(), x.shape[1]});
-  chunks_ = group.chunks(whole_.shape[0], whole_.shape[1]);
+  chunks_ = group.chunks(whole_.shape[0], cut_columns > 0 ? cut_columns : x.shape[1]);
   for (int number = 0; number < chunks_; ++number) {
     const RowChunk rows = chunk(number);
     requests_[static_cast<std::size_t>(number)] = group.begin_gather(

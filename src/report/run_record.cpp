@@ -222,9 +222,10 @@ class Reader {
 
   /// Reads the confusion matrices that `evaluate` has written into the folder.
   void read_confusions() {
-    for (const std::string& path : files_of(".csv", "confusion matrices", [](const auto& each) {
-           return io::begins_with(each, confusion_csv_start);
-         }))
+    constexpr std::size_t max_shown = 4;
+    for (const std::string& path :
+         files_of(".csv", "confusion matrices", max_shown,
+                  [](const auto& each) { return io::begins_with(each, confusion_csv_start); }))
       attempt([&] {
         constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
         record_.confusions.push_back(
@@ -232,11 +233,14 @@ class Reader {
       });
   }
 
-  /// Reads the predictions of numbers that `evaluate` has written into the folder.
+  /// Reads the predictions of numbers that `evaluate` has written into the folder. Other HDF5 files
+  /// are passed over.
   void read_predictions() {
-    for (const std::string& path : files_of(".h5", "HDF5 files"))
+    constexpr std::size_t max_shown = 4, max_looked_at = 100;
+    constexpr std::int64_t max_pairs = 1000;
+    for (const std::string& path : files_of(".h5", "HDF5 files", max_looked_at))
       attempt([&] {
-        constexpr std::int64_t max_pairs = 1000;
+        if (record_.compared.size() == max_shown) return;
         if (auto found = read_compared(path, max_pairs))
           record_.compared.push_back(*std::move(found));
       });
@@ -244,9 +248,9 @@ class Reader {
 
   /// Returns the first files of the folder, by name, that have an ending and a property. Links and
   /// pipes are left out. `what`: these files in words.
-  std::vector<std::string> files_of(const char* ending, const char* what,
+  std::vector<std::string> files_of(const char* ending, const char* what, std::size_t max_files,
                                     const std::function<bool(const std::string&)>& is_one = {}) {
-    constexpr std::size_t max_files = 4, max_entries = 10'000;
+    constexpr std::size_t max_entries = 10'000;
     std::vector<std::string> paths;
     std::error_code error;
     std::size_t entries = 0;

@@ -393,6 +393,20 @@ class Arrays(harness.Case):
         self.assertIn("/a: cannot be read (", text)
         self.assertIn('"/x"', text[text.index("[data.hdf5]") :])
 
+    def test_other_commands_on_files_of_other_programs(self):
+        self.write("other/a.nc", x=self.x[..., 0])
+        text = harness.run("inspect", self.path("other/a.nc")).stdout
+        self.assertIn("no table is proposed", text)
+        self.assertIn('[data.hdf5]\ninput = "/x"\ntarget = "/..."\nlayout = "hw"', text)
+        result = harness.run("inspect", self.path("other"))
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("of other programs are read with [data.hdf5]", result.text)
+        result = harness.run("verify", self.path("other/a.nc"))
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertIn("no checksums: a file of another program", result.text)
+        self.write("other/a.h5", x=self.x[:0, ..., 0], y=LABELS[:0])
+        self.refuse("its 1 file has no sample", table=self.table())
+
     def test_wrong_files_are_refused(self):
         x = self.x[..., 0]
         good = {"x": x, "y": LABELS}

@@ -213,6 +213,34 @@ class VitMaps(harness.Case):
     def test_field_without_a_class_token(self):
         self.check(FIELD, "mean")
 
+    def test_rows_that_are_split_in_chunks(self):
+        """The rows of a rank are cut by the width of the blocks, whatever a patch has."""
+        rng = np.random.default_rng(4)
+        x = rng.normal(size=(32, 32, 32)).astype(np.float32)
+        with h5py.File(self.path("large.h5"), "w") as file:
+            file["x"], file["y"] = x, x + np.roll(x, 1, 2)
+        more = ("model.layers=1", "model.heads=4", "model.width=512", "model.mlp_ratio=0.0625")
+        more += ("data.train=large.h5", "data.hdf5.target=y", "data.hdf5.layout=hw")
+        more += ("data.hdf5.target_layout=hw", "batch.global=32", "batch.micro=32")
+        more += ("run.stop=3 steps", "schedule.rate=0.01")
+        self.write_deck(DECK % ("", FIELD))
+        words = [word for setting in more for word in ("--set", setting)]
+        words += [
+            word
+            for key in ("data.validation", "evaluate.every", "checkpoint.best")
+            for word in ("--unset", key)
+        ]
+        split = ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true")
+        losses = {}
+        for ranks, layout in ((1, ()), (2, split)):
+            folder = "large_%d" % ranks
+            self.train("--set", "run.folder=" + folder, *words, *layout, ranks=ranks)
+            rows = harness.read_rows(self.path(folder), "train")
+            losses[ranks] = [row["loss"] for row in rows]
+        self.assertLess(losses[1][2], 0.999 * losses[1][0])
+        for a, b in zip(losses[1], losses[2], strict=True):
+            self.assertAlmostEqual(a, b, delta=TOLERANCE)
+
     def test_predictions(self):
         self.write_deck(DECK % ('pool = "token"', FIELD))
         self.train()
@@ -274,7 +302,7 @@ class VitMaps(harness.Case):
         self.write_deck(deck)
         words = ("--restart", checkpoint, "--weights-only")
         text = self.train(*words, expect=2).text
-        self.assertIn("head.weight answers another target.kind", text)
+        self.assertIn("head.weight is of another target.kind", text)
         self.assertIn("--skip 'head.*'", text)
         self.train(*words, "--skip", "head.*")
         self.command("export", checkpoint, "--out", "w.safetensors")

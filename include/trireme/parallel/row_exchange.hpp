@@ -18,7 +18,10 @@ namespace trireme::parallel {
 /// chunks. whole() is x itself if the rank already holds all rows.
 class RowGather {
  public:
-  RowGather(ops::Context& context, const TensorGroup& group, const Tensor& x);
+  /// `cut_columns`: the columns by which the rows were cut (TensorGroup::chunks()), if these are
+  /// not those of x.
+  RowGather(ops::Context& context, const TensorGroup& group, const Tensor& x,
+            std::int64_t cut_columns = 0);
   const Tensor& whole() const { return whole_; }
   int chunks() const { return chunks_; }
   RowChunk chunk(int number) const { return group_.chunk(number, chunks_, whole_.shape[0]); }

@@ -64,7 +64,9 @@ class TensorGroup {
   /// sequence parallelism rows / size(), which must divide evenly.
   std::int64_t rows_held(std::int64_t rows) const { return sequence_ ? rows / size() : rows; }
   /// Returns the number of chunks of a [rows, columns] matrix. It depends only on the shape, the
-  /// group size and the limits, so it is the same on all ranks and on meta.
+  /// group size and the limits, so it is the same on all ranks and on meta. Under sequence
+  /// parallelism the chunks also say which rows a rank holds, so all layers of a model cut its rows
+  /// by the same columns: its width.
   int chunks(std::int64_t rows, std::int64_t columns) const;
   /// Returns the number of contiguous row ranges that a rank holds: one for each chunk with
   /// sequence parallelism, otherwise one.

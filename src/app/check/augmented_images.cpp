@@ -199,7 +199,8 @@ class AugmentedSamples {
   /// Returns whether the images are fields of other programs, which have any unit; those of shards
   /// are 0 to 1. Only fields are normalized.
   bool is_field() const {
-    return is_of_other_program_ && dataset_.sample().dtype == DType::float32;
+    const DType type = dataset_.sample().dtype;
+    return is_of_other_program_ && (type == DType::float16 || type == DType::float32);
   }
   bool has_maps() const { return dataset_.info().target.is_map(); }
 

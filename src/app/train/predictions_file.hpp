@@ -27,7 +27,7 @@ struct PredictionsInfo {
   std::int64_t samples = 0;
   std::int64_t context = 0;             ///< tokens of a sample; 0 for images
   const Answer* answer = nullptr;       ///< what the model answers
-  AnswerExtents outputs{0};             ///< of a sample
+  AnswerExtents outputs;                ///< of a sample
   std::vector<std::string> classes;     ///< names; only of an answer that is one class
   std::string checkpoint, split, deck;  ///< paths and text
   bool flips = false;                   ///< logits are means over an image and its mirror image

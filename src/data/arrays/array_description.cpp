@@ -232,11 +232,18 @@ std::string to_text(const std::string& path, const ArrayFileDescription& descrip
       text += fmt::format(", missing: {}", fmt::join(dataset.missing, ", "));
     text += "\n";
   }
-  if (!description.guess)
-    return text +
-           "no table is proposed: no dataset looks like targets of the samples of a larger one; "
-           "name "
-           "input, target and layout yourself (docs/reference/deck.md, data.hdf5 and target)\n";
+  if (!description.guess) {
+    text +=
+        "no table is proposed: no dataset looks like targets of the samples of a larger one; name "
+        "input, target and layout yourself (docs/reference/deck.md, data.hdf5 and target)";
+    const ArrayDataset* const input =
+        largest_input(description.datasets, [](const ArrayDataset&) { return true; });
+    if (input == nullptr) return text + "\n";
+    return text + fmt::format(
+                      ", as in\n\n[data.hdf5]\ninput = {}\ntarget = \"/...\"\nlayout = "
+                      "\"{}\"\n",
+                      keys::quoted(input->path), guess_layout(input->shape));
+  }
   const auto& [form, answer] = *description.guess;
   text += fmt::format(
       "a table for the deck that would fit:\n\n"

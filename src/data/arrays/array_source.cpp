@@ -255,6 +255,14 @@ class ArraySource : public SampleSource {
     }
   }
 
+  /// Returns whether an unpacked number is target.ignore, up to the rounding of its scale.
+  bool is_ignored(const ArrayInput& map, double number) const {
+    if (!target_.ignore) return false;
+    const bool is_scaled = map.scale != 1 || map.offset != 0;
+    return is_scaled ? static_cast<float>(number) == static_cast<float>(*target_.ignore)
+                     : number == *target_.ignore;
+  }
+
   /// Reads the classes or numbers of all pixels. Those that are missing become -1 or NaN.
   void read_map(std::int64_t index, void* labels) const {
     thread_local std::vector<double> row, map;
@@ -264,10 +272,11 @@ class ArraySource : public SampleSource {
       part->rows.read(index, 1, reinterpret_cast<std::byte*>(row.data()));
       scatter(*part, map.data(), [&](std::int64_t i) {
         const double stored = row[static_cast<std::size_t>(i)];
+        const double number = stored * part->scale + part->offset;
         const bool is_missing =
-            std::find(part->missing.begin(), part->missing.end(), stored) != part->missing.end();
-        return is_missing ? std::numeric_limits<double>::quiet_NaN()
-                          : stored * part->scale + part->offset;
+            std::find(part->missing.begin(), part->missing.end(), stored) != part->missing.end() ||
+            (part->is_packed && is_ignored(*part, number));
+        return is_missing ? std::numeric_limits<double>::quiet_NaN() : number;
       });
     }
     if (target_.answer().has_float_targets)
@@ -276,19 +285,12 @@ class ArraySource : public SampleSource {
       classify(index, map, static_cast<std::int32_t*>(labels));
   }
 
-  /// Returns whether a number of a map is missing: not finite, or target.ignore. An unpacked number
-  /// has the rounding of its scale.
-  bool does_not_count(double number) const {
-    return !std::isfinite(number) ||
-           (target_.ignore && static_cast<float>(number) == static_cast<float>(*target_.ignore));
-  }
-
   void normalize(std::int64_t index, const std::vector<double>& map, float* numbers) const {
     const auto components = static_cast<std::size_t>(info_.labels[2]);
     for (std::size_t i = 0; i < map.size(); ++i) {
       const std::size_t component = i % components;
       numbers[i] = std::numeric_limits<float>::quiet_NaN();
-      if (does_not_count(map[i])) continue;
+      if (!std::isfinite(map[i])) continue;
       numbers[i] =
           static_cast<float>((map[i] - target_.mean_of(component)) / target_.std_of(component));
       validate(std::isfinite(numbers[i]),
@@ -308,7 +310,7 @@ class ArraySource : public SampleSource {
   void classify(std::int64_t index, const std::vector<double>& map, std::int32_t* classes) const {
     for (std::size_t i = 0; i < map.size(); ++i) {
       classes[i] = -1;
-      if (does_not_count(map[i])) continue;
+      if (!std::isfinite(map[i])) continue;
       // Scaled numbers may be off by the rounding of their scale.
       const double number = std::round(map[i]);
       validate(number >= 0 && number < static_cast<double>(target_.classes) &&

@@ -139,7 +139,7 @@ class Folder {
     }
     if (first.count == 0) return;
     index_.info.target = first;
-    index_.info.has_float_targets = form_.target.kind != AnswerKind::pixels;
+    index_.info.has_float_targets = form_.target.answer().has_float_targets;
     if (!index_.info.has_float_targets) index_.info.target.count = form_.target.classes;
   }
 

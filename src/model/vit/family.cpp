@@ -34,7 +34,7 @@ void visit_vit(Visitor& v, ModelOptions& options) {
           real(vit.mlp_ratio, between(min_mlp_ratio, max_mlp_ratio)));
   v.field({"pool",
            "vit: selects the input of the classifier: token (a class token) or mean (of the "
-           "patches); a map has the class token for its blocks alone."},
+           "patches); in a map only the blocks read the token."},
           choice<VitPool>(vit.pool, {{"token", VitPool::token}, {"mean", VitPool::mean}}));
   v.field({"qkv_bias", "vit: gives queries, keys and values a bias."}, flag(vit.qkv_bias));
   v.field({"layer_scale",

@@ -8,8 +8,8 @@
 //   map     forward   norm -> linear -> gather all rows -> patches back to pixels
 //           backward  pixels to patches -> the rows that this rank holds -> linear -> norm
 //
-// Every rank of a tensor group has the whole head and computes the same bits. Only of a map, whose
-// product is the largest of the model, each rank multiplies the rows that it holds.
+// Every rank of a tensor group has the whole head and computes the same bits. Only for a map, whose
+// product has all rows, each rank multiplies those that it holds.
 #include <utility>
 
 #include "model/layers.hpp"
@@ -30,14 +30,17 @@ LinearLayer::Start start_of(const VitOptions& options) {
 }
 
 /// Copies the rows of `whole` that this rank holds to `held`, if it does not hold all of them.
-void keep_held_rows(MicroBatchPass& pass, const Tensor& whole, const Tensor& held) {
+/// `width`: that of the model.
+void keep_held_rows(MicroBatchPass& pass, std::int64_t width, const Tensor& whole,
+                    const Tensor& held) {
   const parallel::TensorGroup& group = pass.tensor();
   if (!group.rows_are_split()) return;
-  for_each_held_chunk(group, held, [&](const parallel::RowChunk& piece) {
+  const auto copy = [&](const parallel::RowChunk& piece) {
     const std::int64_t rows = piece.held_end - piece.held_begin;
     ops::copy(pass.context(), whole.rows(piece.first_held, piece.first_held + rows),
               held.rows(piece.held_begin, piece.held_end));
-  });
+  };
+  for_each_held_chunk(group, held, copy, width);
 }
 
 class VitHead final : public ClassifierHead {
@@ -91,7 +94,7 @@ class VitHead final : public ClassifierHead {
     else
       ops::change_channels(context, dpooled, dwhole.reshaped({samples, rows_ * width_}),
                            ops::Write::assign);
-    keep_held_rows(pass, dwhole, dx);
+    keep_held_rows(pass, width_, dwhole, dx);
     return dx;
   }
 
@@ -127,7 +130,7 @@ class VitMapHead final : public ClassifierHead {
     const ArenaScope scope(workspace);
     const Tensor patches = workspace.allocate(x.dtype, {x.shape[0], outputs_.row_elements()});
     linear_.forward(pass, normed, patches);
-    ops::scatter_patches(pass.context(), outputs_, gather_rows(pass, patches), map);
+    ops::scatter_patches(pass.context(), outputs_, gather_rows(pass, patches, width_), map);
     return map;
   }
 
@@ -142,7 +145,7 @@ class VitMapHead final : public ClassifierHead {
     const Tensor dpatches =
         held == rows ? all
                      : context.workspace().allocate(dmap.dtype, {held, outputs_.row_elements()});
-    keep_held_rows(pass, all, dpatches);
+    keep_held_rows(pass, width_, all, dpatches);
     const Tensor dx = linear_.backward(pass, dpatches);
     norm_.backward(pass, dx, {}, dx);
     return dx;

@@ -185,10 +185,11 @@ void validate_position(const Run& run, const checkpoint::Info& info, const std::
       path, info.step, info.samples, info.epoch_samples, info.epoch, samples);
 }
 
-/// Returns the tensors that give the outputs if the model answers for each pixel and that of the
-/// file for a sample, or the other way round. Both may have the same names and shapes.
+/// Returns the tensors that give the outputs if one of the model and the file answers for each
+/// pixel, or with numbers, and the other does not. Both may have the same names and shapes.
 std::vector<std::string> tensors_of_another_answer(const deck::Deck& stored, const Run& run) {
-  if (deck::answer_of(stored).is_map == deck::answer_of(run.deck).is_map) return {};
+  const Answer &before = deck::answer_of(stored), &after = deck::answer_of(run.deck);
+  if (before.is_map == after.is_map && before.has_units == after.has_units) return {};
   // One of its own: the layers of a model keep what was declared last.
   const ReplicaOptions& options = run.replica->options();
   const model::Model model(options.model, options.input_shape(), options.outputs);

@@ -162,7 +162,7 @@ void choose_weights(std::vector<checkpoint::TensorSlice>& pieces,
                                   "size of its images"
                                 : ""));
     } else if (std::ranges::find(unlike, spec.name) != unlike.end()) {
-      mismatches.add(spec.name, fmt::format("{} answers another target.kind", spec.name));
+      mismatches.add(spec.name, fmt::format("{} is of another target.kind", spec.name));
     }
     stored.erase(found);
   }

@@ -35,7 +35,7 @@ struct ArrayPrediction {
   };
   std::vector<File> files;
   data::TargetOptions target;        ///< what the model answers
-  AnswerExtents outputs{0};          ///< of a sample
+  AnswerExtents outputs;             ///< of a sample
   std::vector<std::string> classes;  ///< their names; empty unless the answer is one class
   std::string deck;                  ///< of the checkpoint
   std::uint64_t checkpoint_digest = 0;
