@@ -142,7 +142,7 @@ void visit_keys(Visitor& v, ParallelOptions& parallel) {
   v.field({"data", "Sets the number of data-parallel replicas; auto: ranks / (tensor * pipeline)."},
           automatic_integer(parallel.data, between(1, max_ranks)));
   v.field({"tensor",
-           "Sets the number of ranks among which each layer of a gpt is split (tensor "
+           "Sets the number of ranks among which each layer of a gpt or vit is split (tensor "
            "parallelism)."},
           integer(parallel.tensor, between(1, max_splits)));
   v.field({"pipeline", "Sets the number of pipeline stages."},

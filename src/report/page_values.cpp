@@ -51,7 +51,7 @@ std::string chart(const std::string& title, const Pairs& pairs, std::size_t max_
 
 std::string charts(const RunRecord& run, const ComparedValues& found, std::size_t max_points) {
   const std::size_t most = std::ranges::max(found.pairs, {}, &Pairs::size).size();
-  if (most == 0) return "";
+  if (most == 0) return paragraph(found.file + ": no finite numbers to compare");
   const std::vector<std::string> names =
       run.deck ? run.deck->data.hdf5.target : std::vector<std::string>();
   const char* const word = run.deck ? deck::answer_of(*run.deck).part : "number";

@@ -4,6 +4,9 @@ layouts, `predict --out` with several files, units of the data, and what is refu
 """
 
 import json
+import os
+import resource
+import subprocess
 import unittest
 
 import harness
@@ -207,6 +210,20 @@ class MapPredictions(harness.Case):
         expected = (rows * weight + bias) * STD[1] + MEAN[1]
         np.testing.assert_allclose(value[:, :, 7], expected, rtol=1e-5, atol=1e-5)
         self.assertTrue((value == value[:, :, :1]).all())
+
+    def test_a_file_that_cannot_grow(self):
+        """Ends with 1 and leaves nothing, nor a crash when HDF5 is closed."""
+        self.run_of(ONE)
+        with h5py.File(self.path("many.h5"), "w") as file:
+            file["x"] = np.zeros((2000, 2, HEIGHT, WIDTH), np.float32)
+        words = (harness.TRIREME, "predict", CHECKPOINT, "many.h5", "--out", "answers.h5")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        result = subprocess.run(
+            words, cwd=self.folder, preexec_fn=limit, capture_output=True, text=True
+        )
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("File too large", result.stderr)
+        self.assertEqual([name for name in os.listdir(self.folder) if "answers" in name], [])
 
     def test_a_map_that_is_smaller_than_its_input(self):
         for split, (_, classes, _) in self.sets.items():

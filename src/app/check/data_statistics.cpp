@@ -109,12 +109,22 @@ std::string normalize_line(const std::vector<double>& mean, std::vector<double> 
                      fits ? "" : "  # out of range: give the dataset a scale_factor");
 }
 
-/// Adds evenly spaced samples of a set; an empty span: the inputs, or the targets, are not added.
+/// Returns a sample that is read as number `i`; without repetition if all of them are read.
+std::int64_t place_of(std::int64_t i, const DataStatistics& statistics) {
+  if (statistics.samples == statistics.of) return i;
+  constexpr double golden = 0.6180339887498949;
+  const double turns = golden * static_cast<double>(i);
+  return static_cast<std::int64_t>((turns - std::floor(turns)) *
+                                   static_cast<double>(statistics.of));
+}
+
+/// Adds samples of a set, spread over it by the golden ratio: at equal distances they might all be
+/// of one hour of the day. An empty span: the inputs, or the targets, are not added.
 void add_samples(const data::Dataset& dataset, const DataStatistics& statistics,
                  std::span<Moments> channels, std::span<Moments> components) {
   PlainSamples samples(dataset);
   for (std::int64_t i = 0; i < statistics.samples; ++i) {
-    samples.read(i * statistics.of / statistics.samples, !channels.empty(), !components.empty());
+    samples.read(place_of(i, statistics), !channels.empty(), !components.empty());
     if (!channels.empty()) add_all(samples.input(), channels);
     if (!components.empty()) add_all(samples.target(), components);
   }
@@ -143,13 +153,14 @@ std::string note_on(const ScaledNumbers& numbers) {
     if (distance <= farthest) continue;
     farthest = distance;
     note = fmt::format(
-        "{} {}{} has mean {:.4g} and standard deviation {:.4g}{}, far from 0 and 1; give {} "
+        "{} {}{} has mean {:.4g} and standard deviation {:.4g}{}, far from 0 and 1; {} {} "
         "(trireme check DECK --statistics prints it)",
         numbers.what, i,
         numbers.datasets.size() == numbers.mean.size()
             ? fmt::format(" ({})", printable(numbers.datasets[i], 80))
             : "",
-        mean, std, is_given ? fmt::format(" after {}", numbers.key) : "", numbers.key);
+        mean, std, is_given ? fmt::format(" after {}", numbers.key) : "",
+        is_given ? "change" : "give", numbers.key);
   }
   return note;
 }
@@ -222,7 +233,7 @@ DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& d
 }
 
 DataStatistics estimate_statistics(const deck::Deck& deck, const data::Dataset& dataset) {
-  constexpr std::int64_t max_samples = 16;
+  constexpr std::int64_t max_samples = 32;
   return statistics_of(deck, dataset, max_samples);
 }
 

@@ -19,11 +19,11 @@ struct DataStatistics {
   std::vector<double> target_mean, target_std;
 };
 
-/// Reads up to 4,096 samples, evenly spaced in the set, of 4 GiB or less. `dataset` is the training
+/// Reads up to 4,096 samples, spread over the set, of 4 GiB or less. `dataset` is the training
 /// set of the deck, in its form for training. Throws InputError if a sample cannot be read, Failure
 /// if the disk fails.
 DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& dataset);
-/// The same from 16 samples, which are read once: a large mean of a target costs digits.
+/// The same from 32 samples, which are read once: a large mean of a target costs digits.
 DataStatistics estimate_statistics(const deck::Deck& deck, const data::Dataset& dataset);
 
 /// Returns a note if the numbers of a channel, and one if those of a part of the target, are far

@@ -122,7 +122,7 @@ void visit_arrays(Visitor& v, const AppliesTo& images, const AppliesTo& maps, Ar
            "Replaces numbers of the inputs that are missing, infinite or NaN, before transform and "
            "normalize; without it they end the run.",
            with_input},
-          optional_real(arrays.fill, between(-1e30, 1e30)));
+          optional_real(arrays.fill, between(-1e20, 1e20)));
 }
 
 }  // namespace trireme::data

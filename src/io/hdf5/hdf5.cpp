@@ -100,12 +100,14 @@ hid_t file_type(Hdf5Number number) {
 
 void initialize_hdf5() {
   const Hdf5Lock lock;
-  H5dont_atexit();
   detail::hdf5_try<Failure>(H5open(), "HDF5 cannot be initialized");
 }
 
 Hdf5Lock::Hdf5Lock() {
   detail::hdf5_mutex().lock();
+  // Before any other call: at exit HDF5 closes files again whose close has failed, and crashes.
+  static const bool is_told = H5dont_atexit() >= 0;
+  static_cast<void>(is_told);
   // Stops HDF5 from printing errors: their texts go into exceptions. Thread-safe builds keep this
   // setting per thread.
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);

@@ -437,9 +437,15 @@ void validate_same_target(const deck::Deck& stored, const deck::Deck& deck,
 
 void warn_of_other_inputs(const deck::Deck& stored, const deck::Deck& deck, const std::string& path,
                           Log& log) {
-  constexpr std::array keys{"data.augment.normalize", "data.hdf5.input", "data.hdf5.layout",
-                            "data.hdf5.fill"};
-  for (const deck::Difference& difference : deck::differences(stored, deck))
+  constexpr std::array keys{"data.augment.normalize", "data.hdf5.input",         "data.hdf5.target",
+                            "data.hdf5.layout",       "data.hdf5.target_layout", "data.hdf5.fill"};
+  // "/x" and "x" name the same dataset.
+  deck::Deck before = stored, after = deck;
+  for (deck::Deck* one : {&before, &after})
+    for (std::vector<std::string>* paths : {&one->data.hdf5.input, &one->data.hdf5.target})
+      for (std::string& name : *paths)
+        if (!name.starts_with('/')) name.insert(0, 1, '/');
+  for (const deck::Difference& difference : deck::differences(before, after))
     if (std::ranges::find(keys, difference.key) != keys.end())
       log.warn("{}: its model was trained with {}: {}, but the deck has {}", path, difference.key,
                difference.before.empty() ? "none" : difference.before,
