@@ -209,6 +209,9 @@ class Values(harness.Case):
                 self.assertAlmostEqual(found["rmse"], expected, delta=1e-6 * expected)
         for key in ("loss", "rmse", "mae", "r2"):
             self.assertAlmostEqual(results[0][key], results[1][key], delta=1e-9)
+        turned = ("--set", 'data.hdf5.target=["rest", "first"]')
+        text = harness.run(*words, *turned, cwd=self.folder).text
+        self.assertIn('trained with data.hdf5.target: ["/first", "/rest"], but the deck has', text)
         text = harness.run(*words, cwd=self.folder).stdout
         self.assertEqual(text.count("value "), VALUES)
         self.assertIn("R2", text.splitlines()[-1])
@@ -383,13 +386,22 @@ class Values(harness.Case):
         self.assertEqual(notes(), [])
         (note,) = notes("target.normalize={ mean = [0.0], std = [0.001] }")
         self.assertRegex(
-            note, r"value \d has mean .*after target.normalize, far from 0 and 1; give"
+            note, r"value \d has mean .*after target.normalize, far from 0 and 1; change target"
         )
         for name in self.sets:
             with h5py.File(self.path(name + ".h5"), "a") as file:
                 file["kelvin"] = 288 + 15 * file["x"][:]
         (note,) = notes("data.hdf5.input=kelvin")
         self.assertRegex(note, r"channel 0 \(kelvin\) has mean 28\d.* and standard deviation 1")
+        for name in self.sets:
+            with h5py.File(self.path(name + ".h5"), "a") as file:
+                hours = file["x"][:]
+                hours[1::2] += 288
+                file["hours"] = hours
+        (note,) = notes("data.hdf5.input=hours")
+        self.assertRegex(
+            note, r"channel 0 \(hours\) has mean [12]\d\d.* and standard deviation 1[34]"
+        )
         self.assertEqual(
             notes("data.hdf5.input=kelvin", "data.augment.normalize={ mean = [288], std = [15] }"),
             [],
