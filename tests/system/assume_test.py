@@ -181,13 +181,16 @@ class Assume(harness.Case):
             self.assertIn(words, self.refused(*arguments, deck=gpt))
 
     def test_messages_name_the_option_as_typed(self):
-        option = "images:640,12x12x1,1"
+        option = "images:640,99999x12x1,5"
         self.assertIn("--assume test=%s: data.test" % option, self.refused(*assume(test=option)))
         option = "images:640,11x12x1,5"
         self.assertIn(
             '--assume validation=%s: data.validation = "%s"' % (option, option),
             self.refused(*assume(validation=option)),
         )
+
+    def test_a_set_without_the_highest_classes_is_accepted(self):
+        self.check(*assume(test="images:640,12x12x1,1"))
 
     def test_wrong_assumptions_are_refused(self):
         train = SETS["train"]
