@@ -4,42 +4,22 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <numeric>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/permutation.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/hdf5/hdf5_index.hpp"
 #include "trireme/io/hdf5/hdf5_values.hpp"
+#include "trireme/train/scores/prediction_rows.hpp"
 
 namespace trireme::report {
-namespace {
-
-/// Returns up to `count` different numbers below `total`, in order. They are spread by the golden
-/// ratio: with equal distances they might all be in the same column of an image.
-std::vector<std::int64_t> spread(std::int64_t total, std::int64_t count) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(std::min(total, count)));
-  std::iota(places.begin(), places.end(), std::int64_t{0});
-  if (total <= count) return places;
-  constexpr double golden = 0.6180339887498949;
-  for (std::int64_t& place : places) {
-    const double turns = golden * static_cast<double>(place);
-    place = std::min(total - 1, static_cast<std::int64_t>((turns - std::floor(turns)) *
-                                                          static_cast<double>(total)));
-  }
-  std::ranges::sort(places);
-  places.erase(std::unique(places.begin(), places.end()), places.end());
-  return places;
-}
-
-}  // namespace
-
 std::optional<ComparedValues> read_compared(const std::string& path, std::int64_t max_pairs) {
   constexpr const char *value_name = "value", *target_name = "target";
   const io::Hdf5Reader file(io::index_hdf5(path));
   const io::Hdf5Index& index = file.index();
   if (!index.has_attribute("/", "format") ||
-      index.attribute_string("/", "format") != "trireme-predictions" || !index.has(value_name) ||
-      !index.has(target_name))
+      index.attribute_string("/", "format") != train::predictions_format ||
+      !index.has(value_name) || !index.has(target_name))
     return std::nullopt;
   const io::StoredDataset &value = index.dataset(value_name), &target = index.dataset(target_name);
   const std::vector<std::int64_t>& shape = value.shape;

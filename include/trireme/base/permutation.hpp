@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "trireme/base/expect.hpp"
 #include "trireme/base/philox.hpp"
@@ -44,5 +46,22 @@ class Permutation {
   std::uint64_t key_, size_, mask_ = 0;
   unsigned half_bits_ = 1;
 };
+
+/// Returns up to `count` different numbers from 0 to `total` - 1 in increasing order: all of them,
+/// or one from each of `count` equal parts, at a random place in it. At equal distances they might
+/// all be in one column of an image, or at one hour of the day.
+inline std::vector<std::int64_t> spread(std::int64_t total, std::int64_t count) {
+  count = std::min(total, count);
+  std::vector<std::int64_t> places;
+  const auto begin_of = [=](std::int64_t part) {
+    return part * (total / count) + part * (total % count) / count;
+  };
+  for (std::int64_t part = 0; part < count; ++part) {
+    const auto size = static_cast<std::uint64_t>(begin_of(part + 1) - begin_of(part)),
+               place = mix64(static_cast<std::uint64_t>(part) + 1) % size;
+    places.push_back(begin_of(part) + static_cast<std::int64_t>(place));
+  }
+  return places;
+}
 
 }  // namespace trireme

@@ -18,8 +18,8 @@ struct ComparedValues {
   std::string split;         ///< printable
   std::int64_t parts = 0;    ///< values of a sample, or components of a field
   std::int64_t numbers = 0;  ///< of each part: samples, or pixels of all of them
-  /// Of the first max_compared_parts parts; missing targets, and values that are not finite, are
-  /// left out.
+  /// The pairs of the first max_compared_parts parts, without targets that are missing and values
+  /// that are not finite.
   std::vector<std::vector<Pair>> pairs;
 };
 inline constexpr std::int64_t max_compared_parts = 12;

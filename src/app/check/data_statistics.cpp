@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "trireme/base/permutation.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/tensor/arena.hpp"
@@ -109,25 +110,51 @@ std::string normalize_line(const std::vector<double>& mean, std::vector<double> 
                      fits ? "" : "  # out of range: give the dataset a scale_factor");
 }
 
-/// Returns a sample that is read as number `i`; without repetition if all of them are read.
-std::int64_t place_of(std::int64_t i, const DataStatistics& statistics) {
-  if (statistics.samples == statistics.of) return i;
-  constexpr double golden = 0.6180339887498949;
-  const double turns = golden * static_cast<double>(i);
-  return static_cast<std::int64_t>((turns - std::floor(turns)) *
-                                   static_cast<double>(statistics.of));
-}
-
-/// Adds samples of a set, spread over it by the golden ratio: at equal distances they might all be
-/// of one hour of the day. An empty span: the inputs, or the targets, are not added.
-void add_samples(const data::Dataset& dataset, const DataStatistics& statistics,
+/// Adds these samples of a set; an empty span: the inputs, or the targets, are not added.
+void add_samples(const data::Dataset& dataset, std::span<const std::int64_t> places,
                  std::span<Moments> channels, std::span<Moments> components) {
   PlainSamples samples(dataset);
-  for (std::int64_t i = 0; i < statistics.samples; ++i) {
-    samples.read(place_of(i, statistics), !channels.empty(), !components.empty());
+  for (const std::int64_t place : places) {
+    samples.read(place, !channels.empty(), !components.empty());
     if (!channels.empty()) add_all(samples.input(), channels);
     if (!components.empty()) add_all(samples.target(), components);
   }
+}
+
+/// Returns the samples that are read.
+std::vector<std::int64_t> places_in(const data::Dataset& dataset, std::int64_t max_samples) {
+  const std::int64_t that_fit =
+      std::max<std::int64_t>(1, max_bytes / dataset.sample().input_bytes());
+  return spread(dataset.info().samples, std::min(max_samples, that_fit));
+}
+
+/// Takes the statistics of the target from components that were normalized as in `target`.
+void set_target(DataStatistics& statistics, std::span<const Moments> components,
+                const data::TargetOptions& target) {
+  statistics.target_mean.clear();
+  statistics.target_std.clear();
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    const double scale = target.std_of(i);
+    statistics.target_mean.push_back(components[i].mean() * scale + target.mean_of(i));
+    statistics.target_std.push_back(components[i].deviation() * scale);
+  }
+}
+
+DataStatistics statistics_of(const deck::Deck& deck, const data::Dataset& dataset,
+                             std::span<const std::int64_t> places) {
+  DataStatistics statistics;
+  statistics.samples = std::ssize(places);
+  statistics.of = dataset.info().samples;
+  const bool has_units = deck.target.answer().has_units;
+  std::vector<Moments> channels(static_cast<std::size_t>(dataset.info().channels)),
+      components(has_units ? static_cast<std::size_t>(dataset.info().target.count) : 0);
+  add_samples(dataset, places, channels, components);
+  for (const Moments& one : channels) {
+    statistics.mean.push_back(one.mean());
+    statistics.std.push_back(one.deviation());
+  }
+  set_target(statistics, components, deck.target);
+  return statistics;
 }
 
 /// Numbers that a table `normalize` of the deck changes.
@@ -180,44 +207,9 @@ std::vector<std::string> notes_on_scale(const deck::Deck& deck, const DataStatis
   return notes;
 }
 
-namespace {
-
-/// Takes the statistics of the target from components that were normalized as in `target`.
-void set_target(DataStatistics& statistics, std::span<const Moments> components,
-                const data::TargetOptions& target) {
-  statistics.target_mean.clear();
-  statistics.target_std.clear();
-  for (std::size_t i = 0; i < components.size(); ++i) {
-    const double scale = target.std_of(i);
-    statistics.target_mean.push_back(components[i].mean() * scale + target.mean_of(i));
-    statistics.target_std.push_back(components[i].deviation() * scale);
-  }
-}
-
-DataStatistics statistics_of(const deck::Deck& deck, const data::Dataset& dataset,
-                             std::int64_t max_samples) {
-  DataStatistics statistics;
-  statistics.of = dataset.info().samples;
-  statistics.samples =
-      std::min({statistics.of, max_samples,
-                std::max<std::int64_t>(1, max_bytes / dataset.sample().input_bytes())});
-  const bool has_units = deck.target.answer().has_units;
-  std::vector<Moments> channels(static_cast<std::size_t>(dataset.info().channels)),
-      components(has_units ? static_cast<std::size_t>(dataset.info().target.count) : 0);
-  add_samples(dataset, statistics, channels, components);
-  for (const Moments& one : channels) {
-    statistics.mean.push_back(one.mean());
-    statistics.std.push_back(one.deviation());
-  }
-  set_target(statistics, components, deck.target);
-  return statistics;
-}
-
-}  // namespace
-
 DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& dataset) {
-  constexpr std::int64_t max_samples = 4096;
-  DataStatistics statistics = statistics_of(deck, dataset, max_samples);
+  const std::vector<std::int64_t> places = places_in(dataset, 4096);
+  DataStatistics statistics = statistics_of(deck, dataset, places);
   if (statistics.target_mean.empty()) return statistics;
   // Targets come as float32 of (number - mean) / std. With the first result for these, a second
   // pass has the digits that a large mean takes.
@@ -227,14 +219,13 @@ DataStatistics measure_statistics(const deck::Deck& deck, const data::Dataset& d
   for (double& std : normalized.target.std) std = std > 0 ? std : 1;
   const data::Dataset again(deck.data.train, train::training_form(normalized));
   std::vector<Moments> exact(statistics.target_mean.size());
-  add_samples(again, statistics, {}, exact);
+  add_samples(again, places, {}, exact);
   set_target(statistics, exact, normalized.target);
   return statistics;
 }
 
 DataStatistics estimate_statistics(const deck::Deck& deck, const data::Dataset& dataset) {
-  constexpr std::int64_t max_samples = 32;
-  return statistics_of(deck, dataset, max_samples);
+  return statistics_of(deck, dataset, places_in(dataset, 32));
 }
 
 std::string to_text(const DataStatistics& statistics) {

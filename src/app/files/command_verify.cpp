@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "app/commands.hpp"
 #include "stored_file.hpp"
@@ -17,6 +18,7 @@
 #include "trireme/data/shards/verify.hpp"
 #include "trireme/io/seal.hpp"
 #include "trireme/monitor/run_folder.hpp"
+#include "trireme/train/scores/prediction_rows.hpp"
 
 namespace trireme::app {
 namespace {
@@ -45,8 +47,7 @@ bool is_of_other_program(const io::Hdf5Index& file) {
 }
 
 /// Checks the values of a file whose seal is intact or missing. Throws InputError.
-std::string verify_values(const std::string& path) {
-  io::Hdf5Index file = io::index_hdf5(path);
+std::string verify_values(io::Hdf5Index file) {
   return kind_of(file) == StoredKind::checkpoint
              ? checkpoint::verify_values(io::Hdf5Reader(std::move(file)))
              : data::verify_shard(std::move(file));
@@ -63,15 +64,15 @@ Verdict verify_file(const std::string& path) {
   }
   if (io::is_damage(seal)) return damaged(seal);
   try {
+    io::Hdf5Index file = io::index_hdf5(path);
     if (!seal.empty()) {
-      const io::Hdf5Index file = io::index_hdf5(path);
       if (is_of_other_program(file))
         return {"no checksums: a file of another program, whose values are not checked here"};
       if (file.has_attribute("/", "format") &&
-          file.attribute_string("/", "format") == "trireme-predictions")
+          file.attribute_string("/", "format") == train::predictions_format)
         return {"no checksums: predictions, whose values are not checked here"};
     }
-    const std::string result = io::with_seal(seal, verify_values(path));
+    const std::string result = io::with_seal(seal, verify_values(std::move(file)));
     if (result.empty()) return {"whole"};
     if (result == "no seal")
       return {

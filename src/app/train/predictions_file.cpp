@@ -25,8 +25,6 @@
 namespace trireme::app {
 namespace {
 
-constexpr const char* predictions_format = "trireme-predictions";
-
 using io::Hdf5Number;
 
 /// A dataset with one row for each sample, and this rank's rows.
@@ -105,7 +103,7 @@ std::vector<Column> columns_of(const PredictionsInfo& info, const train::Predict
 
 /// Creates datasets and attributes. Called by rank 0.
 void lay_out(io::Hdf5File& file, const PredictionsInfo& info, const std::vector<Column>& columns) {
-  file.write_attribute("/", "format", std::string(predictions_format));
+  file.write_attribute("/", "format", std::string(train::predictions_format));
   file.write_attribute("/", "version", std::int64_t{1});
   file.write_attribute("/", "checkpoint", info.checkpoint);
   file.write_attribute("/", "checkpoint_digest", fmt::format("{:016x}", info.checkpoint_digest));
@@ -164,7 +162,7 @@ void validate_predictions_file(const char* option, const std::string& path, bool
     return;
   const io::Hdf5Index file = io::index_hdf5(path);
   validate(file.has_attribute("/", "format") &&
-               file.attribute_string("/", "format") == predictions_format,
+               file.attribute_string("/", "format") == train::predictions_format,
            "{} {}: exists and holds no predictions, so it is not replaced; name another file",
            option, path);
 }

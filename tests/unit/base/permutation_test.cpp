@@ -75,5 +75,23 @@ TEST(Permutation, KeysGiveDifferentOrders) {
   EXPECT_LT(equal, 10);
 }
 
+TEST(Spread, TakesAllOrOneFromEachPart) {
+  EXPECT_EQ(spread(3, 5), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_TRUE(spread(0, 5).empty());
+  for (const std::int64_t total : {101, 1000, 1'000'000}) {
+    const std::vector<std::int64_t> places = spread(total, 100);
+    ASSERT_EQ(places.size(), 100u);
+    int even = 0;
+    for (std::int64_t part = 0; part < 100; ++part) {
+      const std::int64_t place = places[static_cast<std::size_t>(part)];
+      EXPECT_GE(place, part * total / 100);
+      EXPECT_LT(place, (part + 1) * total / 100);
+      even += place % 2 == 0 ? 1 : 0;
+    }
+    // Four deviations of a fair coin.
+    EXPECT_NEAR(even, 50, 20) << total;
+  }
+}
+
 }  // namespace
 }  // namespace trireme

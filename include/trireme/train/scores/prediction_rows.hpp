@@ -11,6 +11,9 @@
 
 namespace trireme::train {
 
+/// The attribute `format` of a file of predictions.
+inline constexpr const char* predictions_format = "trireme-predictions";
+
 /// The values that are kept of each sample with one class besides its label, its predicted class
 /// and its loss.
 struct PredictionOptions {
