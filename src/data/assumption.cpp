@@ -129,7 +129,7 @@ DatasetInfo describe(const Assumption& assumption, const SampleForm& form) {
   info.channels = assumption.channels;
   const Answer &assumed = answer_of(assumption.answer), &wanted = form.target.answer();
   info.target.count = assumption.classes;
-  info.has_float_targets = assumed.has_float_targets;
+  info.target_kind = assumed.kind;
   if (assumption.is_float) info.pixel_type = DType::float32;
   validate(assumption.kind == DatasetKind::tokens || &assumed == &wanted,
            "is data for target.kind = \"{}\", but it is \"{}\"; write {}", assumed.word,

@@ -59,10 +59,10 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 
 }  // namespace
 
-std::string outputs_in_words(const DatasetInfo& info, const Answer& answer) {
-  std::string text = counted(info.target.count, answer.part, answer.parts);
+std::string outputs_in_words(const AnswerExtents& outputs, const Answer& answer) {
+  std::string text = counted(outputs.count, answer.part, answer.parts);
   if (answer.is_map)
-    text += fmt::format(" for each of {} x {} pixels", info.target.height, info.target.width);
+    text += fmt::format(" for each of {} x {} pixels", outputs.height, outputs.width);
   return text;
 }
 
@@ -74,8 +74,9 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
       folder_(std::move(index.folder)),
       image_form_(form.image),
       files_(shared_files()) {
+  const bool are_tokens = info_.kind == DatasetKind::tokens;
   // Images have no context, whatever the form says.
-  const std::int64_t context = info_.kind == DatasetKind::tokens ? form.context : 0;
+  const std::int64_t context = are_tokens ? form.context : 0;
   TRIREME_EXPECT(context >= 0);
   const ShardResources resources{*files_, std::make_shared<RowCache>(cache_budget_bytes)};
   const ShardKind& kind = shard_kind(info_.kind);
@@ -89,15 +90,15 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
     for (const ArrayVariable& input : shard.inputs)
       if (!input.rows.filters.empty())
         info_.chunk_samples = std::max(info_.chunk_samples, input.rows.chunk[0]);
-    shards_.push_back(form.arrays.is_used()
+    shards_.push_back(shard.is_of_other_program
                           ? open_arrays(std::move(shard), form, info_.pixel_type, resources)
-                          : kind.open(std::move(shard), info_, context, resources));
+                          : kind.open(std::move(shard), info_, form, resources));
     info_.shard_samples.push_back(shards_.back()->size());
     first_sample_.push_back(info_.samples);
     info_.samples += info_.shard_samples.back();
   }
   sample_ = shards_.front()->info();
-  if (info_.kind != DatasetKind::tokens) {
+  if (!are_tokens) {
     validate(image_form_.kind == ImageForm::Kind::stored || info_.pixel_type == DType::uint8,
              "{}: holds {} images, but only uint8 images can be scaled; store the images in the "
              "size of the model and leave {} out",
@@ -110,10 +111,8 @@ Dataset::Dataset(DatasetIndex index, const SampleForm& form)
     info_.width = extents.width;
     sample_.input = {info_.height, info_.width, info_.channels};
   }
-  const Shape& labels = sample().labels;
-  if (info_.kind == DatasetKind::tokens && labels.rank() > 0) info_.context = labels[0];
-  validate(info_.samples > 0 || (sample().labels.rank() > 0 && context == 0),
-           "{}: its {} no sample{}", folder_,
+  if (are_tokens) info_.context = sample().labels[0];
+  validate(info_.samples > 0 || (are_tokens && context == 0), "{}: its {} no sample{}", folder_,
            form.arrays.is_used()
                ? fmt::format("{} {}", counted(std::ssize(shards_), "file", "files"),
                              shards_.size() == 1 ? "has" : "have")
@@ -220,8 +219,9 @@ Dataset::ChecksumBlocks Dataset::checksum_blocks_of(std::int64_t index) const {
   const ShardChecksums& checksums = checksums_[at.shard_index];
   TRIREME_EXPECT(!checksums.values.empty());
   // A sample of tokens has one row more than labels: its last label begins the next sample.
-  const std::int64_t rows = sample().labels.elements(), first_row = at.index_in_shard * rows,
-                     last_row = first_row + (sample().labels.rank() > 0 ? rows : 0);
+  const bool are_tokens = info_.kind == DatasetKind::tokens;
+  const std::int64_t rows = are_tokens ? info_.context : 1, first_row = at.index_in_shard * rows,
+                     last_row = first_row + (are_tokens ? rows : 0);
   return {at.shard_index,
           {first_row / checksums.block, last_row / checksums.block + 1},
           first_block_[at.shard_index]};

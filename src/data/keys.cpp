@@ -147,13 +147,6 @@ void visit_keys(Visitor& v, const AppliesTo& images, TargetOptions& target) {
 }
 
 void check_keys(const DataOptions& data, Reader& reader) {
-  if (data.hdf5.is_used() && data.verify > 0 &&
-      !reader.any_wrong({"data.verify", "data.hdf5.input"}))
-    reader.add_mistake(
-        "data.verify",
-        fmt::format("{}, but files of other programs ([data.hdf5]) have no checksums "
-                    "to compare; use 0",
-                    data.verify));
   if (data.hdf5.transform == ArrayForm::Transform::log1p && data.hdf5.fill &&
       *data.hdf5.fill <= -1 && !reader.any_wrong({"data.hdf5.fill", "data.hdf5.transform"}))
     reader.add_mistake("data.hdf5.fill",

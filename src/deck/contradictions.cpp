@@ -221,11 +221,6 @@ void check_target(const Deck& deck, Reader& reader) {
   if (answer.is_map) check_map(deck, reader);
   check_counted_labels(deck, reader);
   if (answer.is_one_class() || answer.is_tokens()) return;
-  if (!deck.data.hdf5.is_used() && !reader.any_wrong({"data.hdf5.input"}))
-    reader.add_mistake("target.kind",
-                       fmt::format("\"{}\" are read from HDF5 files of other programs: shards have "
-                                   "one class a sample; describe the files in [data.hdf5]",
-                                   answer.word));
   if (deck.data.augment.mixing.cutmix > 0 && !answer.allows_cutmix &&
       !reader.any_wrong({"data.augment.cutmix"}))
     reader.add_mistake("data.augment.cutmix",

@@ -85,7 +85,7 @@ void validate_images(const model::ModelOptions& model, const data::DataOptions& 
            "data.decode = \"fast\" decodes JPEG files at a lower resolution, but {} = \"{}\" holds "
            "plain images, which are not decoded; use data.decode = \"exact\"",
            key, folder);
-  validate(info.has_float_targets || key != "data.train" || info.target.count >= 2,
+  validate(info.has_float_targets() || key != "data.train" || info.target.count >= 2,
            "{} = \"{}\" has {} class; a classifier needs two or more", key, folder,
            info.target.count);
   validate(std::max(info.height, info.width) <= data::max_model_side,
@@ -190,10 +190,10 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
            "one form",
            key, folder, other.target.height, other.target.width, train.target.height,
            train.target.width);
-  validate(!train.has_float_targets || train.target.count == other.target.count,
+  validate(!train.has_float_targets() || train.target.count == other.target.count,
            "{} = \"{}\" has {} numbers in the target of a sample, but data.train {}", key, folder,
            other.target.count, train.target.count);
-  validate(train.has_float_targets || other.target.count <= train.target.count,
+  validate(train.has_float_targets() || other.target.count <= train.target.count,
            "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.target.count,
            train.target.count);
   validate(other.vocabulary <= train.vocabulary,

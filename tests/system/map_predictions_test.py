@@ -112,6 +112,39 @@ class MapPredictions(harness.Case):
         with h5py.File(self.path(name)) as file:
             return json.loads(text), {key: file[key][()] for key in file}
 
+    def test_answers_that_are_written_in_parts(self):
+        """A rank keeps 64 MiB of answers: more are written while samples are evaluated."""
+        side, samples, parts = 256, 360, {}
+        self.run_of(FIELD)
+        draws = np.random.default_rng(4)
+        with h5py.File(self.path("validation.h5"), "w") as file:
+            file["x"] = draws.normal(size=(samples, 2, side, side)).astype("f4")
+            for name in ("speed", "rest"):
+                file[name] = draws.normal(size=(samples, 1, side, side)).astype("f4")
+        more = ("--set", "data.train=validation.h5", "--set", "batch.micro=1", "--set")
+        for at, ranks, words in (("one", 1, ""), ("two", 2, ""), ("pipeline", 2, "pipeline=2")):
+            words = (*more, "parallel." + (words or "tensor=1"))
+            self.evaluated(*words, ranks=ranks)
+            parts[at] = "parts_%s.h5" % at
+            os.rename(self.path("known_%d.h5" % ranks), self.path(parts[at]))
+        with h5py.File(self.path("validation.h5")) as file:
+            targets = np.concatenate([file["speed"][:], file["rest"][:]], 1)
+        with h5py.File(self.path(parts["one"])) as file:
+            np.testing.assert_array_equal(np.moveaxis(file["target"][:], -1, 1), targets)
+            values = file["value"][:]
+            self.assertTrue((file["index"][:] == np.arange(samples)).all())
+        # A few samples as a small file, which is written at once, has them.
+        with h5py.File(self.path("validation.h5")) as file, h5py.File(
+            self.path("few.h5"), "w"
+        ) as few:
+            for name in file:
+                few[name] = file[name][340:350]
+        few = self.evaluated(*more, "data.validation=few.h5")[1]
+        np.testing.assert_array_equal(few["value"], values[340:350])
+        for at in ("two", "pipeline"):
+            with h5py.File(self.path(parts[at])) as file:
+                np.testing.assert_array_equal(file["value"][:], values)
+
     def predicted(self):
         """Returns the datasets of `predict --out` for the same inputs in three files, which have no
         targets."""

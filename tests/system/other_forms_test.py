@@ -322,8 +322,9 @@ class OtherForms(tokens_test.TokenFolder):
 
     def test_what_a_file_says_is_printed_in_one_line(self):
         data = np.zeros(3, np.uint8).tobytes()
-        for header in ("{'descr': '<f\n4', 'shape': (3,)}", "{'descr': '|u1', 'shape': (3\n,4)}"):
-            text = header.encode().ljust(117) + b"\n"
+        order = "'fortran_order': False, 'shape'"
+        for header in ("{'descr': '<f\n4', %s: (3,)}", "{'descr': '|u1', %s: (3\n,4)}"):
+            text = (header % order).encode().ljust(117) + b"\n"
             self.store("a.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + data)
             self.refuse_source(
                 *("shard", "tokens", "a.npy", "--vocabulary", "9"), saying=("a.npy: ", "\\x0A")

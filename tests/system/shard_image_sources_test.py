@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `trireme shard folder|cifar|idx`: shards hold the images of the source, whatever its
+"""Tests `trireme shard folder|cifar|idx|npy`: shards hold the images of the source, whatever its
 form, and wrong input costs little."""
 
 import csv
@@ -434,6 +434,64 @@ class Records(sources.Case):
         )
         made, found, _ = self.read()
         self.assertEqual(sorted((i.tobytes(), l) for i, l in zip(made, found)), expected)
+
+
+class Npy(sources.Case):
+    """Arrays that numpy.save has written."""
+
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(3)
+        self.images = rng.integers(0, 256, (30, 8, 9, 3)).astype(np.uint8)
+        self.labels = rng.integers(0, 4, 30)
+        self.save()
+
+    def save(self, images=None, labels=None):
+        np.save(self.path("x.npy"), self.images if images is None else images)
+        np.save(self.path("y.npy"), self.labels if labels is None else labels)
+
+    def test_arrays(self):
+        large = np.moveaxis(np.repeat(self.images, 2, 1), -1, 1)
+        for images, expected in (
+            (self.images, self.images),
+            (self.images[..., 0], self.images[..., :1]),
+            (self.images[:, :, :, :1], self.images[:, :, :, :1]),
+            # The order of PyTorch.
+            (np.ascontiguousarray(large), np.moveaxis(large, 1, -1)),
+        ):
+            for kind in ("<i8", "<i4", "u1", "<u2"):
+                self.save(images, self.labels.astype(kind))
+                self.make("npy", "x.npy", "y.npy", "--overwrite")
+                made, labels, _ = self.read()
+                np.testing.assert_array_equal(made, expected)
+                np.testing.assert_array_equal(labels, self.labels)
+        self.save(labels=self.labels[:, None])
+        options = ("--range", "5:25", "--classes", "a,b,c,d", "--resize", "4x4", "--overwrite")
+        self.make("npy", "x.npy", "y.npy", *options)
+        made, labels, classes = self.read()
+        self.assertEqual((made.shape, classes), ((20, 4, 4, 3), ["a", "b", "c", "d"]))
+        np.testing.assert_array_equal(labels, self.labels[5:25])
+
+    def test_refused_arrays(self):
+        for images, labels, saying in (
+            (self.images.astype("f4"), None, "takes images of numpy.uint8"),
+            (self.images[0, 0], None, "its shape is [9, 3]; images are [samples, height"),
+            (np.asfortranarray(self.images), None, "in the order of Fortran"),
+            (None, self.labels.astype("f8"), "labels are little-endian integers"),
+            (None, self.labels.astype(">i4"), "has type '>i4'"),
+            (None, self.labels - 1, "y.npy: label -1 of sample"),
+            (None, self.labels[:29], "labels are one number for each of the 30 images of x.npy"),
+            (None, np.eye(4)[self.labels].astype("u1"), "its shape is [30, 4]; labels are one"),
+        ):
+            self.save(images, labels)
+            self.refuse("npy", "x.npy", "y.npy", saying=saying)
+        self.save()
+        self.refuse("npy", "x.npy", saying="two are needed: IMAGES LABELS")
+        with open(self.path("x.npy"), "r+b") as file:
+            file.truncate(700)
+        self.refuse("npy", "x.npy", "y.npy", saying="its header says 6480 elements of 1 bytes")
+        np.savez(self.path("both.npz"), x=self.images, y=self.labels)
+        self.refuse("npy", "both.npz", "y.npy", saying="an .npz archive of NumPy")
 
 
 if __name__ == "__main__":

@@ -421,7 +421,7 @@ class Tokens(TokenFolder):
             saying="6 bytes are not a whole number of tokens",
         )
         self.refuse(*tokens, "a.bin", "--type", "int7", "--vocabulary", "300", *out, saying="int7")
-        self.refuse(*tokens, "table.npy", "--vocabulary", "300", *out, saying="(3, 4)")
+        self.refuse(*tokens, "table.npy", "--vocabulary", "300", *out, saying="[3, 4]")
         self.refuse(*tokens, "real.npy", "--vocabulary", "300", *out, saying="<f8")
         result = harness.run(
             "shard", "text", "latin1", *out, "--train-tokenizer", "300", cwd=self.folder

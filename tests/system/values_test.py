@@ -424,7 +424,7 @@ class Values(harness.Case):
         with h5py.File(self.path("train.h5"), "a") as file:
             del file["first"]
             file["first"] = np.zeros(0)
-        self.assertIn("holds no samples", self.train(expect=2).text)
+        self.assertIn("its 1 file has no sample", self.train(expect=2).text)
 
     def test_targets_that_are_all_equal_have_no_r2(self):
         for name in ("train", "validation"):

@@ -33,8 +33,10 @@ struct DatasetInfo {
   /// Images: the outputs of a model of them. Classes: size of `classes`, or 1 + the largest label
   /// of all shards.
   AnswerExtents target;
-  bool has_float_targets = false;  ///< the targets are numbers, and no classes
-  std::int64_t context = 0;        ///< tokens: length of a sample, as requested
+  AnswerKind target_kind = AnswerKind::one_class;
+  /// Returns whether the targets are numbers, and no classes.
+  bool has_float_targets() const { return answer_of(target_kind).has_float_targets; }
+  std::int64_t context = 0;  ///< tokens: length of a sample, as requested
   /// Tokens are 0 .. vocabulary - 1. If no shard has the attribute: the range of the stored type.
   std::int64_t vocabulary = 0;
   /// Totals over all shards; documents: 0 if the shards do not list them.
@@ -51,8 +53,8 @@ struct DatasetInfo {
   std::uint64_t identity = 0;
 };
 
-/// Returns the outputs of a model of these images, as in "3 classes for each of 6 x 8 pixels".
-std::string outputs_in_words(const DatasetInfo& info, const Answer& answer);
+/// Returns outputs of a model, or targets, as in "3 classes for each of 6 x 8 pixels".
+std::string outputs_in_words(const AnswerExtents& outputs, const Answer& answer);
 
 struct DatasetIndex;
 
@@ -67,6 +69,8 @@ struct SampleForm {
   ImageForm image;   ///< images; ignored for tokens
   ArrayForm arrays;  ///< used for files of other programs, which hold images
   TargetOptions target;
+  /// Takes targets of the kind that shards have, whatever `target` says, to describe them.
+  bool takes_any_target = false;
 };
 
 /// Time that a thread spent with samples, in seconds.

@@ -24,8 +24,8 @@ struct SampleInfo {
   std::int64_t input_bytes() const { return input.elements() * size_of(dtype); }
 };
 
-/// The checksums in a shard: an XXH3 for each block of adjacent rows. A row is an image or a token,
-/// so a sample has as many rows as labels.
+/// The checksums in a shard: an XXH3 for each block of adjacent rows. A row is an image with its
+/// label or target, or a token.
 struct ShardChecksums {
   std::int64_t block = 1;  ///< rows a checksum
   std::vector<std::uint64_t> values;

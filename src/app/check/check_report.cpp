@@ -77,7 +77,7 @@ Line data_line(const CheckReport& report) {
                             sets.train.pixel_type == DType::uint8
                                 ? ""
                                 : fmt::format(" ({})", to_string(sets.train.pixel_type)),
-                            data::outputs_in_words(sets.train, answer));
+                            data::outputs_in_words(sets.train.target, answer));
   return {"data", text, numbers};
 }
 

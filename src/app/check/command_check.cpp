@@ -207,7 +207,7 @@ ExitCode check(const CheckArguments& arguments) {
   std::vector<std::string> pictures;
   with_deck_locations(deck, [&] {
     if (arguments.statistics) report.statistics = measure_statistics(deck, *run.train_set);
-    if (run.train_set && deck.data.hdf5.is_used())
+    if (run.train_set && (deck.data.hdf5.is_used() || !deck::answer_of(deck).is_one_class()))
       for (std::string& note :
            notes_on_scale(deck, report.statistics ? *report.statistics
                                                   : estimate_statistics(deck, *run.train_set)))

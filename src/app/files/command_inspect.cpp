@@ -6,6 +6,7 @@
 // describe() finds the kind of the path and builds the JSON object for --json and the text for
 // people. Runs on one process. A single file is described without reading tensor values, except for
 // --digest. In a folder of checkpoints every byte of the newest one is checked.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -118,6 +119,16 @@ void describe_vocabulary(Json& json, std::int64_t vocabulary, std::int64_t docum
   json["end_of_text"] = end_of_text < 0 ? Json(nullptr) : Json(end_of_text);
 }
 
+/// Returns kind and extents of targets that are no classes of samples.
+Json describe_target(const data::StoredTarget& target) {
+  Json json{{"kind", answer_of(target.kind).word}, {"count", target.extents.count}};
+  if (target.extents.is_map()) {
+    json["height"] = target.extents.height;
+    json["width"] = target.extents.width;
+  }
+  return json;
+}
+
 Json describe_shard(const std::string& path, const data::ShardDescription& shard) {
   Json json{{"kind", "shard"},
             {"path", path},
@@ -128,6 +139,7 @@ Json describe_shard(const std::string& path, const data::ShardDescription& shard
     json["shape"] = {shard.height, shard.width, shard.channels};
     json["pixel_type"] = to_string(shard.pixel_type);
   }
+  if (shard.target.kind != AnswerKind::one_class) json["target"] = describe_target(shard.target);
   if (shard.kind == data::DatasetKind::tokens) {
     json["tokens"] = shard.samples;
     // The number of samples depends on the context of a model.
@@ -174,10 +186,12 @@ Json describe_arrays(const std::string& path, const data::ArrayFileDescription& 
 }
 
 Json describe_dataset(const std::string& path) {
-  data::DatasetIndex index = data::index_dataset(path);
+  data::SampleForm form;
+  form.takes_any_target = true;
+  data::DatasetIndex index = data::index_dataset(path, form);
   std::vector<std::int64_t> rows;
-  for (const data::ShardIndex& shard : index.shards) rows.push_back(shard.rows.shape[0]);
-  const data::Dataset dataset(std::move(index));
+  for (const data::ShardIndex& shard : index.shards) rows.push_back(shard.samples().shape[0]);
+  const data::Dataset dataset(std::move(index), form);
   const data::DatasetInfo& info = dataset.info();
   Json json{{"kind", "dataset"}, {"path", path}, {"holds", data::to_string(info.kind)}};
   if (info.kind == data::DatasetKind::tokens) {
@@ -193,8 +207,12 @@ Json describe_dataset(const std::string& path) {
     json["shape"] = {info.height, info.width, info.channels};
     json["pixel_type"] = to_string(info.pixel_type);
   }
-  json["class_count"] = info.target.count;
-  json["classes"] = info.classes;
+  if (info.target_kind != AnswerKind::one_class) {
+    json["target"] = describe_target({info.target_kind, info.target});
+  } else {
+    json["class_count"] = info.target.count;
+    json["classes"] = info.classes;
+  }
   json["shards"] = Json::array();
   for (std::size_t i = 0; i < info.shard_names.size(); ++i)
     json["shards"].push_back({{"name", info.shard_names[i]}, {"samples", info.shard_samples[i]}});
@@ -223,14 +241,27 @@ std::string token_set_text(const Json& json) {
   return text;
 }
 
+/// Returns the classes of a dataset, or its other targets, in words.
+std::string answers_in_words(const Json& json) {
+  if (!json.contains("target"))
+    return counted(json["class_count"].get<std::int64_t>(), "class", "classes");
+  const Json& target = json["target"];
+  const auto answer = std::ranges::find_if(
+      target_answers(), [&](const Answer& one) { return target["kind"] == one.word; });
+  return fmt::format("targets: {} ({})", answer->word,
+                     data::outputs_in_words({target["count"].get<std::int64_t>(),
+                                             target.value("height", std::int64_t{0}),
+                                             target.value("width", std::int64_t{0})},
+                                            *answer));
+}
+
 std::string dataset_text(const Json& json) {
   if (json.contains("tokens")) return token_set_text(json);
-  std::string text = fmt::format(
-      "{}: dataset of {}, {} {} in {}, {}\n", json["path"].get<std::string>(),
-      json["holds"].get<std::string>(),
-      counted(json["samples"].get<std::int64_t>(), "sample", "samples"),
-      json.contains("shape") ? json["shape"].dump() : "of any size", count_of_shards(json),
-      counted(json["class_count"].get<std::int64_t>(), "class", "classes"));
+  std::string text = fmt::format("{}: dataset of {}, {} {} in {}, {}\n",
+                                 json["path"].get<std::string>(), json["holds"].get<std::string>(),
+                                 counted(json["samples"].get<std::int64_t>(), "sample", "samples"),
+                                 json.contains("shape") ? json["shape"].dump() : "of any size",
+                                 count_of_shards(json), answers_in_words(json));
   for (const Json& shard : json["shards"])
     text += fmt::format("  {}: {}\n", printable(shard["name"].get<std::string>()),
                         counted(shard["samples"].get<std::int64_t>(), "sample", "samples"));

@@ -3,7 +3,8 @@
 // `trireme shard`: makes a dataset of HDF5 shards from files of another format.
 //
 // This file has the options and the table of formats, and checks that an option belongs to the
-// chosen format. The formats are in shard_images.cpp and shard_tokens.cpp (texts and tokens).
+// chosen format. The formats are in shard_images.cpp, shard_arrays.cpp (HDF5 files) and
+// shard_tokens.cpp (texts and tokens).
 // All ranks take part; each writes its share of the shards.
 #include <algorithm>
 #include <functional>
@@ -60,9 +61,11 @@ const std::vector<Format>& formats() {
                "--encode", "--quality", "--shuffle", "--on-error"};
   static const std::vector<Format> all{
       {"idx", images_of(data::catalog_idx), of_records},
+      {"npy", images_of(data::catalog_npy), of_records},
       {"cifar", images_of(data::catalog_cifar), of_records},
       {"folder", images_of(data::catalog_folder), of_files},
       {"tar", images_of(data::catalog_tar), of_files},
+      {"hdf5", shard_arrays, {"--split", "--set", "--range", "--classes", "--shuffle"}},
       {"text",
        shard_texts,
        {"--tokenizer", "--train-tokenizer", "--vocabulary", "--end-of-text", "--hold-out",
@@ -171,6 +174,15 @@ void add_image_options(Command& shard, ShardCommand& command) {
       .type_name("SEED");
 }
 
+/// Adds the options of sources that a deck describes.
+void add_array_options(Command& shard, ShardCommand& command) {
+  shard.option("--split", command.split, "hdf5: the set of the deck (default: train)")
+      .type_name("train|validation|test");
+  shard.option("--set", command.sets, "hdf5: override one key of the deck; may be repeated")
+      .type_name("KEY=VALUE")
+      .one_value_each();
+}
+
 /// Adds the options of sources of texts and tokens.
 void add_text_options(Command& shard, ShardCommand& command) {
   shard
@@ -221,16 +233,19 @@ void add_text_options(Command& shard, ShardCommand& command) {
 void add_options(Command& shard, ShardCommand& command) {
   shard
       .option("FORMAT", command.format,
-              "Form of the source: idx (MNIST-style), cifar (binary version), folder (JPEG, PNG), "
-              "tar (WebDataset, ImageNet), text, jsonl (JSON Lines), tokens (numbers)")
-      .type_name("idx|cifar|folder|tar|text|jsonl|tokens")
+              "Form of the source: idx (MNIST-style), npy (NumPy), cifar (binary version), folder "
+              "(JPEG, PNG), "
+              "tar (WebDataset, ImageNet), hdf5 (files of other programs, netCDF-4), text, jsonl "
+              "(JSON Lines), tokens (numbers)")
+      .type_name("idx|npy|cifar|folder|tar|hdf5|text|jsonl|tokens")
       .required();
   shard
       .option(
           "SOURCE", command.sources,
-          "idx: IMAGES LABELS; folder: one folder with a folder of files for each class; cifar, "
-          "tar, tokens: files; text: files, each of which is one document; jsonl: files, each line "
-          "of which is one")
+          "idx, npy: IMAGES LABELS; folder: one folder with a folder of files for each class; "
+          "cifar, "
+          "tar, tokens: files; hdf5: a deck with [data.hdf5]; text: files, each of which is one "
+          "document; jsonl: files, each line of which is one")
       .required();
   shard.option("--out", command.out, "Folder of the shards").required();
   shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)")
@@ -246,6 +261,7 @@ void add_options(Command& shard, ShardCommand& command) {
               "folder, tar, jsonl: what to do with an image or line that cannot be used: stop "
               "(default), or skip, which lists it in skipped.csv")
       .one_of({"stop", "skip"});
+  add_array_options(shard, command);
   add_text_options(shard, command);
 }
 
@@ -272,6 +288,9 @@ void add_shard(CommandLine& line) {
       "  trireme shard folder photos/train --resize 256x256 --shuffle 1 --out data/photos/train\n"
       "  trireme shard tar ILSVRC2012_img_train.tar --resize shorter=256 --encode jpeg --shuffle 1 "
       "--out data/imagenet/train\n"
+      "  fields of a simulation, as a deck reads them from its files\n"
+      "  trireme shard hdf5 inputs/examples/fields.toml --split validation --out "
+      "data/sharded/validation\n"
       "  a tokenizer trained on texts, the last twentieth of each text kept for validation\n"
       "  trireme shard text books/*.txt --train-tokenizer 8000 --out data/books/train --hold-out "
       "0.05 --hold-out-out data/books/validation\n"

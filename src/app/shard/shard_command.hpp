@@ -31,7 +31,10 @@ struct ShardCommand {
   int quality = 0;             // of JPEG; 0: the default
   std::int64_t shuffle = -1;   // seed of the order; -1: that of the source
   std::string on_error = "stop";
-  std::uint64_t source_identity = 0;  // hash of the files of the source; set by shard_images()
+  std::uint64_t source_identity = 0;  // hash of what is read from the source; set by its format
+  // HDF5 files.
+  std::string split = "train";    // set of the deck
+  std::vector<std::string> sets;  // KEY=VALUE of the deck
   // Texts and tokens.
   std::string field = "text";  // jsonl: the member with the text
   // Texts: "bytes" or the path of a model; empty: bytes, or the trained one.
@@ -41,7 +44,7 @@ struct ShardCommand {
   // tokens: "uint8", "uint16", "uint32"; empty for .npy files, which contain their type.
   std::string type;
   std::int64_t vocabulary = 0;             // 0: that of the tokenizer
-  std::vector<std::string> further_files;  // tokens: the files that belong to the sources
+  std::vector<std::string> further_files;  // tokens, hdf5: the files that belong to the sources
   double hold_out = 0;                     // a fraction if below 1, else a number of tokens
   std::string hold_out_folder;
 };
@@ -49,6 +52,7 @@ struct ShardCommand {
 // Each function makes a dataset and prints a summary on rank 0. Collective over `world`. Throws
 // InputError or Failure.
 void shard_texts(const ShardCommand& command, const comm::Communicator& world, Log& log);
+void shard_arrays(const ShardCommand& command, const comm::Communicator& world, Log& log);
 void shard_tokens(const ShardCommand& command, const comm::Communicator& world, Log& log);
 
 /// Catalogs the source of a format of images.

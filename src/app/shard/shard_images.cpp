@@ -23,6 +23,7 @@
 #include "sample_options.hpp"
 #include "shard_command.hpp"
 #include "shard_folder.hpp"
+#include "shard_rounds.hpp"
 #include "skipped_list.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
@@ -37,8 +38,6 @@ namespace trireme::app {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr double progress_seconds = 10;
 
 /// The work that all ranks agree on.
 struct Plan {
@@ -253,21 +252,19 @@ fs::path skipped_list(const fs::path& staging, std::int64_t shard) {
 /// Writes shards, one after the other.
 class ShardWork {
  public:
-  /// `own_images`: those of all shards that this rank may write.
   ShardWork(const ShardCommand& command, const Plan& plan, const fs::path& staging,
-            std::int64_t own_images, Log& log)
+            WritingProgress& progress)
       : command_(command),
         plan_(plan),
         staging_(staging),
-        log_(log),
-        reader_(plan.catalog),
-        images_left_(own_images) {}
+        progress_(progress),
+        reader_(plan.catalog) {}
 
   /// Writes a shard, unless a killed run has sealed it.
   void write(std::int64_t shard, WrittenShards& written) {
     const fs::path path = staging_ / data::shard_file_name(shard);
     if (written.keep(path))
-      images_left_ -= plan_.first_of(shard + 1) - plan_.first_of(shard);
+      progress_.keep(plan_.first_of(shard + 1) - plan_.first_of(shard));
     else
       written.bytes += write_shard(shard, path.string());
   }
@@ -288,9 +285,7 @@ class ShardWork {
         labels_.push_back(entry.label);
         offsets_.push_back(images_.size());
       }
-      ++images_done_;
-      --images_left_;
-      report_progress();
+      progress_.add_written();
     }
     // Before the shard: a shard that is kept has its list.
     const fs::path list = skipped_list(staging_, shard);
@@ -338,43 +333,25 @@ class ShardWork {
              plan_.set.width, plan_.set.height, plan_.set.width);
   }
 
-  /// Logs now and then how far this rank is; the others are as far.
-  void report_progress() {
-    const double now = monotonic_seconds();
-    if (now - report_seconds_ < progress_seconds) return;
-    report_seconds_ = now;
-    const auto done = static_cast<double>(images_done_), left = static_cast<double>(images_left_);
-    log_.info("{}: {:.1f} % of the images written, about {} left", command_.out,
-              100 * done / (done + left), format_seconds((now - start_seconds_) / done * left));
-  }
-
   const ShardCommand& command_;
   const Plan& plan_;
   const fs::path& staging_;
-  Log& log_;
+  WritingProgress& progress_;
   data::CatalogReader reader_;
   std::vector<std::byte> images_;       ///< of a shard: pixels, or files one after the other
   std::vector<std::uint64_t> offsets_;  ///< of the files, and the end
   std::vector<std::int32_t> labels_;
-  std::int64_t images_done_ = 0, images_left_;  ///< of this rank, without shards that are kept
-  double start_seconds_ = monotonic_seconds(), report_seconds_ = start_seconds_;
 };
 
-/// Writes all shards, each rank one in a round. A round ends with an error if one rank has failed.
-/// Collective.
+/// Writes all shards. Collective.
 WrittenShards write_shards(const ShardCommand& command, const Plan& plan, const fs::path& staging,
                            const comm::Communicator& world, Log& log) {
-  std::int64_t own_images = 0;
-  for (std::int64_t shard = world.rank(); shard < plan.shards(); shard += world.size())
-    own_images += plan.first_of(shard + 1) - plan.first_of(shard);
-  ShardWork work(command, plan, staging, own_images, log);
+  WritingProgress progress(
+      world, plan.shards(), [&](std::int64_t shard) { return plan.first_of(shard); }, command.out,
+      log);
+  ShardWork work(command, plan, staging, progress);
   WrittenShards written;
-  for (std::int64_t first = 0; first < plan.shards(); first += world.size()) {
-    comm::together(world, [&] {
-      const std::int64_t shard = first + world.rank();
-      if (shard < plan.shards()) work.write(shard, written);
-    });
-  }
+  write_in_rounds(world, plan.shards(), [&](std::int64_t shard) { work.write(shard, written); });
   return written;
 }
 

@@ -27,9 +27,11 @@ struct ReadForms {
 };
 const std::vector<ReadForms>& read_forms() {
   static const std::vector<ReadForms> all{{"idx", {Kind::gzip}},
+                                          {"npy", {Kind::npy}},
                                           {"cifar", {}},
                                           {"folder", {}},
                                           {"tar", {Kind::gzip, Kind::packed, Kind::tar}},
+                                          {"hdf5", {}},
                                           {"text", {Kind::gzip, Kind::json}},
                                           {"jsonl", {Kind::gzip, Kind::json}},
                                           {"tokens", {Kind::npy, Kind::json}}};
@@ -52,8 +54,9 @@ constexpr OtherWord other_words[] = {
     {"mnist", "use `shard idx` with the files of images and labels"},
     {"cifar10", "use `shard cifar`"},
     {"cifar100", "use `shard cifar`"},
-    {"npy", "use `shard tokens` for numbers of tokens, or h5py for images"},
-    {"npz", "save the array alone with numpy.save, and use `shard tokens`, or h5py for images"},
+    {"npz",
+     "save the arrays alone with numpy.save, and use `shard npy` for images, `shard tokens` for "
+     "tokens"},
     {"megatron", "use `shard tokens` with NAME.bin beside NAME.idx"},
     {"nanogpt", "use `shard tokens` with --type uint16"},
     {"lmdb", store_again},

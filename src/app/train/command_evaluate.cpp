@@ -34,6 +34,9 @@
 namespace trireme::app {
 namespace {
 
+// Answers that a rank keeps before it writes a part of the file of --predictions.
+constexpr std::int64_t max_kept_bytes = std::int64_t{64} << 20;
+
 struct EvaluateOptions {
   DeckSource deck;
   std::string checkpoint, split = "validation";
@@ -42,12 +45,6 @@ struct EvaluateOptions {
   std::int64_t worst_count = 24;
   train::PredictionOptions kept;  ///< in the file of --predictions
   bool flips = false, overwrites = false, json = false;
-};
-
-/// The results of this rank's samples.
-struct RankResults {
-  std::vector<train::SampleResult> images;
-  train::PredictionRows predictions;
 };
 
 /// The scores of images, computed from the results of single samples.
@@ -135,40 +132,76 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
              options.predictions, place);
 }
 
-/// Returns the sink that keeps the results of samples; an empty one if nothing asks for them.
-train::RowSink sink_of(const EvaluateOptions& options, const deck::Deck& deck, RankResults& to) {
-  const bool classes = deck::answer_of(deck).is_one_class();
-  if (!classes && options.predictions.empty()) return {};
-  return [&options, &deck, &to, classes](const train::EvaluatedRows& rows) {
-    if (!options.predictions.empty())
-      train::append(to.predictions, rows, options.kept, deck.target);
-    if (!classes) return;
+/// Keeps the results of this rank's samples, and writes the file of --predictions. Functions with
+/// other arguments than rows are collective.
+class RankResults {
+ public:
+  RankResults(const comm::Communicator& world, const EvaluateOptions& options,
+              const deck::Deck& deck)
+      : world_(world),
+        options_(options),
+        deck_(deck),
+        is_one_class_(deck::answer_of(deck).is_one_class()),
+        writes_(!options.predictions.empty()) {}
+  RankResults(const RankResults&) = delete;
+
+  const std::vector<train::SampleResult>& images() const { return images_; }
+  bool is_needed() const { return is_one_class_ || writes_; }
+
+  void begin(const train::EvaluatedCheckpoint& found) {
+    info_ = {.samples = found.samples,
+             .context = train::context_length(deck_),
+             .answer = &deck::answer_of(deck_),
+             .outputs = found.outputs,
+             .classes = found.classes,
+             .checkpoint = options_.checkpoint,
+             .split = options_.split,
+             .deck = deck::write(deck_),
+             .flips = options_.flips,
+             .checkpoint_digest = found.checkpoint_digest,
+             .files = {}};
+  }
+
+  void add(const train::EvaluatedRows& rows) {
+    if (writes_) train::append(predictions_, rows, options_.kept, deck_.target);
+    if (!is_one_class_) return;
     const auto classes = static_cast<std::size_t>(rows.classes);
     for (std::size_t i = 0; i < rows.samples.size(); ++i)
-      to.images.push_back(train::result_of(rows.samples[i], rows.labels[i],
-                                           rows.logits.subspan(i * classes, classes)));
-  };
-}
+      images_.push_back(train::result_of(rows.samples[i], rows.labels[i],
+                                         rows.logits.subspan(i * classes, classes)));
+  }
 
-/// Writes the file of --predictions. Collective.
-void write_predictions_file(const comm::Communicator& world, const EvaluateOptions& options,
-                            const deck::Deck& deck, const train::CheckpointEvaluation& found,
-                            const RankResults& mine) {
-  const PredictionsInfo info{.samples = found.samples,
-                             .context = train::context_length(deck),
-                             .answer = &deck::answer_of(deck),
-                             .outputs = found.outputs,
-                             .classes = found.classes,
-                             .checkpoint = options.checkpoint,
-                             .split = options.split,
-                             .deck = deck::write(deck),
-                             .flips = options.flips,
-                             .checkpoint_digest = found.checkpoint_digest,
-                             .files = {}};
-  PredictionsFile file(world, options.predictions, info, options.kept);
-  file.write(mine.predictions);
-  file.publish();
-}
+  /// Writes what is kept if it is large on one rank. Small files are written at the end: an error
+  /// then costs no results.
+  void write_if_large(std::int64_t max_kept_bytes) {
+    if (writes_ &&
+        world_.all_reduce(train::bytes_of(predictions_), comm::Reduction::max) > max_kept_bytes)
+      write();
+  }
+
+  /// Writes the rest, and puts the file in its place.
+  void publish() {
+    if (!writes_) return;
+    write();
+    file_->publish();
+  }
+
+ private:
+  void write() {
+    if (!file_) file_.emplace(world_, options_.predictions, info_, options_.kept);
+    file_->write(predictions_);
+    predictions_ = {};
+  }
+
+  const comm::Communicator& world_;
+  const EvaluateOptions& options_;
+  const deck::Deck& deck_;
+  bool is_one_class_, writes_;
+  PredictionsInfo info_;
+  std::vector<train::SampleResult> images_;
+  train::PredictionRows predictions_;
+  std::optional<PredictionsFile> file_;
+};
 
 ImageScores image_scores(const std::vector<train::SampleResult>& all, std::int64_t classes,
                          std::int64_t worst) {
@@ -234,19 +267,22 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
     comm::together(
         world, [&] { kokkos.emplace(0, train::choose_device(deck, environment.local_rank())); });
     // 2. Evaluate, and keep the results of this rank's samples.
-    RankResults mine;
-    const train::EvaluateRequest request{
+    RankResults mine(world, options, deck);
+    train::EvaluateRequest request{
         deck,
         options.checkpoint,
         options.split,
         options.weights,
-        sink_of(options, deck, mine),
+        {},
         options.flips ? train::ImageViews::with_mirror_image : train::ImageViews::plain};
+    request.begin = [&](const train::EvaluatedCheckpoint& begun) { mine.begin(begun); };
+    if (mine.is_needed()) request.sink = [&](const train::EvaluatedRows& rows) { mine.add(rows); };
+    request.between_groups = [&] { mine.write_if_large(max_kept_bytes); };
     train::CheckpointEvaluation found = with_deck_locations(
         deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
     // 3. Scores and files. The results are printed first: a file may fail.
     std::vector<train::SampleResult> all;
-    if (classes) all = train::gather_results(world, mine.images);
+    if (classes) all = train::gather_results(world, mine.images());
     std::optional<ImageScores> scores;
     comm::together(world, [&] {
       if (world.rank() != 0) return;
@@ -254,7 +290,7 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
       if (classes && options.flips) found.metrics = train::metrics_of(all);
       print_results(options, found, scores, deck);
     });
-    if (!options.predictions.empty()) write_predictions_file(world, options, deck, found, mine);
+    mine.publish();
     comm::together(world, [&] {
       if (scores) write_pictures(options, found, *scores, deck);
     });

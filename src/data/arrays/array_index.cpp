@@ -373,6 +373,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
     file.index.targets = find_vectors(reader.index(), sample, file.index.inputs.front());
   else
     file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());
+  header.target = {sample.target.kind, target_extents(file.index, sample)};
   return file;
 }
 

@@ -15,12 +15,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <list>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "array_index.hpp"
 #include "data/finite_values.hpp"
+#include "data/shards/shard_checksums.hpp"
 #include "data/shards/stored_rows.hpp"
 #include "trireme/base/check.hpp"
 
@@ -90,7 +92,7 @@ void scatter_packed(const ArrayInput& input, const std::byte* row, std::byte* sa
 class ArraySource : public SampleSource {
  public:
   ArraySource(ShardIndex file, const SampleForm& sample, DType type,
-              const ShardResources& resources)
+              const ShardResources& resources, ArrayChecksums checksums)
       : path_(std::move(file.path)),
         size_(file.inputs.front().rows.shape[0]),
         labels_(std::move(file.labels)),
@@ -98,6 +100,10 @@ class ArraySource : public SampleSource {
         fill_(sample.arrays.fill),
         info_{type, {}, {}} {
     const ArrayForm& form = sample.arrays;
+    if (checksums == ArrayChecksums::stored)
+      for (const std::vector<ArrayVariable>* variables : {&file.inputs, &file.targets})
+        for (const ArrayVariable& variable : *variables)
+          stored_.emplace_back(path_, file.stamp, variable.rows, resources.files, resources.cache);
     if (sample.target.answer().is_map)
       add_maps(file, sample, resources);
     else
@@ -129,11 +135,26 @@ class ArraySource : public SampleSource {
     for (const auto& map : maps_) map->rows.read_ahead(first, count);
   }
 
-  std::string verify(const ShardChecksums* /*checksums*/, BlockRange /*blocks*/) const override {
-    std::vector<std::byte> sample(static_cast<std::size_t>(info_.input_bytes()));
+  std::string verify(const ShardChecksums* checksums, BlockRange blocks) const override {
+    std::vector<std::byte> piece(static_cast<std::size_t>(info_.input_bytes()));
     std::vector<float> values(static_cast<std::size_t>(info_.labels.elements()));
-    for (std::int64_t index = 0; index < size(); ++index) {
-      read_input(index, sample.data());
+    const auto hash_rows = [&](std::int64_t begin, std::int64_t count, io::Xxh3& hash) {
+      for (const StoredRows& rows : stored_) {
+        piece.resize(std::max(piece.size(), static_cast<std::size_t>(rows.row_bytes())));
+        for (std::int64_t index = begin; index < begin + count; ++index) {
+          rows.read(index, 1, piece.data());
+          hash.update(piece.data(), static_cast<std::size_t>(rows.row_bytes()));
+        }
+      }
+    };
+    std::string difference =
+        compare_blocks(checksums, blocks, size(), {"/images and /targets", "samples"}, hash_rows);
+    // A value in a damaged block is damaged, too.
+    if (!difference.empty()) return difference;
+    const std::int64_t block = checksums != nullptr ? checksums->block : size();
+    for (std::int64_t index = blocks.first * block;
+         index < size() && index / std::max<std::int64_t>(block, 1) < blocks.end; ++index) {
+      read_input(index, piece.data());
       if (!targets_.empty() || !maps_.empty()) read(index, nullptr, values.data());
     }
     return "";
@@ -382,13 +403,15 @@ class ArraySource : public SampleSource {
   std::optional<double> fill_;  ///< of inputs
   SampleInfo info_;
   std::vector<std::unique_ptr<ArrayInput>> inputs_, maps_;
+  std::list<StoredRows> stored_;  ///< of inputs, then of targets, if checksums are of their bytes
 };
 
 }  // namespace
 
 std::unique_ptr<SampleSource> open_arrays(ShardIndex file, const SampleForm& form, DType type,
-                                          const ShardResources& resources) {
-  return std::make_unique<ArraySource>(std::move(file), form, type, resources);
+                                          const ShardResources& resources,
+                                          ArrayChecksums checksums) {
+  return std::make_unique<ArraySource>(std::move(file), form, type, resources, checksums);
 }
 
 }  // namespace trireme::data

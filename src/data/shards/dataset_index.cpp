@@ -8,10 +8,12 @@
 // shards are in their ShardKind. Called by rank 0 at a start, and by `inspect` and `check`.
 #include "trireme/data/shards/dataset_index.hpp"
 
+#include <filesystem>
 #include <optional>
 #include <utility>
 
 #include "data/arrays/array_index.hpp"
+#include "data/arrays/array_shard.hpp"
 #include "shard_checksums.hpp"
 #include "shard_header.hpp"
 #include "shard_kind.hpp"
@@ -34,7 +36,7 @@ std::uint64_t hash_of(const std::vector<std::string>& classes) {
 
 ShardChecksums checksums_of(const io::Hdf5Reader& reader, const IndexedShard& shard) {
   std::optional<ShardChecksums> checksums =
-      read_checksums(reader, shard.index.rows, shard.header.samples);
+      read_checksums(reader, shard.index.samples(), shard.header.samples);
   validate(checksums.has_value(),
            "{}: has no checksums, which data.verify compares; make the shards with `trireme "
            "shard`, or set data.verify = 0",
@@ -71,6 +73,7 @@ class Folder {
       : form_(form), with_checksums_(with_checksums) {
     TRIREME_EXPECT(!places.empty());
     for (const std::string& place : places) {
+      if (has_arrays() && std::filesystem::is_directory(place)) check_complete(place);
       const std::vector<std::string> paths = has_arrays() ? array_paths(place) : shard_paths(place);
       paths_.insert(paths_.end(), paths.begin(), paths.end());
     }
@@ -81,14 +84,13 @@ class Folder {
   }
 
   DatasetIndex index() {
-    if (!has_arrays())
-      for (const std::string& path : paths_) check_seal_head(path);
+    for (const std::string& path : paths_) check_seal_head(path);
     io::index_hdf5(paths_, [&](std::size_t i, io::Hdf5Index file) {
       within_memory(paths_[i], [&] { take(i, std::move(file)); });
     });
     compare_kinds();
     shard_kind(index_.info.kind).combine(folder_, index_.info);
-    if (has_arrays()) compare_targets();
+    compare_targets();
     DatasetInfo& info = index_.info;
     if (info.tokenizer == "sentencepiece")
       info.tokenizer_digest =
@@ -101,12 +103,17 @@ class Folder {
   void take(std::size_t i, io::Hdf5Index file) {
     IndexedShard& shard = folder_.shards[i];
     const io::Hdf5Reader reader(std::move(file));
-    if (has_arrays()) {
+    if (has_arrays() && !is_shard_of_table(reader, form_)) {
       shard = index_array_file(reader, form_);
+      shard.index.is_of_other_program = true;
+      validate(!with_checksums_,
+               "{}: a file of another program has no checksums, which data.verify compares; make "
+               "shards of it with `trireme shard hdf5`, or set data.verify = 0",
+               paths_[i]);
       return;
     }
     shard.header = read_header(reader);
-    shard.index = shard_kind(shard.header.kind).index(reader, shard.header);
+    shard.index = shard_kind(shard.header.kind).index(reader, shard.header, form_);
     if (with_checksums_) shard.index.checksums = checksums_of(reader, shard);
     const std::vector<std::string> classes = std::exchange(shard.header.classes, {});
     if (classes.empty()) return;
@@ -129,18 +136,26 @@ class Folder {
 
   bool has_arrays() const { return form_.arrays.is_used(); }
 
-  /// Compares the extents of the targets that are read with their samples.
+  /// Compares the kinds and extents of the targets.
   void compare_targets() {
-    const AnswerExtents first = target_extents(folder_.shards.front().index, form_);
+    DatasetInfo& info = index_.info;
+    const StoredTarget& first = folder_.shards.front().header.target;
     for (std::size_t i = 0; i < paths_.size(); ++i) {
-      const AnswerExtents here = target_extents(folder_.shards[i].index, form_);
-      validate(here == first, "{}: has {} in the target of a sample, but {} has {}", paths_[i],
-               to_text(here), paths_.front(), to_text(first));
+      const StoredTarget& here = folder_.shards[i].header.target;
+      validate(here.kind == first.kind, "{}: has targets of kind \"{}\", but {} of \"{}\"",
+               paths_[i], answer_of(here.kind).word, paths_.front(), answer_of(first.kind).word);
+      validate(here.extents == first.extents, "{}: has {} in the target of a sample, but {} has {}",
+               paths_[i], to_text(here.extents), paths_.front(), to_text(first.extents));
     }
-    if (first.count == 0) return;
-    index_.info.target = first;
-    index_.info.has_float_targets = form_.target.answer().has_float_targets;
-    if (!index_.info.has_float_targets) index_.info.target.count = form_.target.classes;
+    info.target_kind = first.kind;
+    if (first.extents.count == 0) return;
+    info.target = first.extents;
+    if (info.has_float_targets() || form_.takes_any_target) return;
+    info.target.count = form_.target.classes;
+    const bool is_shard = !folder_.shards.front().index.is_of_other_program;
+    validate(!is_shard || first.extents.count <= form_.target.classes,
+             "{}: has {} classes of pixels, but target.classes = {}", paths_.front(),
+             first.extents.count, form_.target.classes);
   }
 
   const SampleForm& form_;
@@ -177,7 +192,7 @@ std::string to_bytes(const DatasetIndex& index) {
        {info.height, info.width, info.channels, info.target.count, info.target.height,
         info.target.width, info.vocabulary, info.tokens, info.documents, info.end_of_text})
     bytes.put(number);
-  bytes.put(static_cast<std::uint8_t>(info.has_float_targets));
+  bytes.put(static_cast<std::uint8_t>(info.target_kind));
   bytes.put_strings(info.classes);
   bytes.put_string(info.tokenizer);
   bytes.put_string(info.tokenizer_digest);
@@ -187,6 +202,7 @@ std::string to_bytes(const DatasetIndex& index) {
          {shard.stamp.bytes, shard.stamp.seconds, shard.stamp.nanoseconds})
       bytes.put(number);
     shard.rows.put(bytes);
+    bytes.put(static_cast<std::uint8_t>(shard.is_of_other_program));
     put(bytes, shard.inputs);
     put(bytes, shard.targets);
     bytes.put_list(shard.labels);
@@ -208,7 +224,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
        {&info.height, &info.width, &info.channels, &info.target.count, &info.target.height,
         &info.target.width, &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
     *number = bytes.get<std::int64_t>();
-  info.has_float_targets = bytes.get_bool();
+  info.target_kind = bytes.get_enum(AnswerKind::field);
   info.classes = bytes.get_strings();
   info.tokenizer = bytes.get_string();
   info.tokenizer_digest = bytes.get_string();
@@ -219,6 +235,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
          {&shard.stamp.bytes, &shard.stamp.seconds, &shard.stamp.nanoseconds})
       *number = bytes.get<std::int64_t>();
     shard.rows = io::StoredDataset::get(bytes);
+    shard.is_of_other_program = bytes.get_bool();
     shard.inputs = get_variables(bytes);
     shard.targets = get_variables(bytes);
     shard.labels = bytes.get_list<std::int32_t>();

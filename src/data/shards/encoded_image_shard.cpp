@@ -67,7 +67,8 @@ std::vector<std::uint64_t> read_offsets(const io::Hdf5Reader& reader,
   return offsets;
 }
 
-ShardIndex index_encoded_images(const io::Hdf5Reader& reader, const ShardDescription& shard) {
+ShardIndex index_encoded_images(const io::Hdf5Reader& reader, const ShardDescription& shard,
+                                const SampleForm&) {
   return {reader.path(),
           reader.stamp(),
           reader.index().dataset("bytes"),
@@ -155,7 +156,8 @@ class EncodedImageSource : public SampleSource {
 };
 
 std::unique_ptr<SampleSource> open_encoded_images(ShardIndex shard, const DatasetInfo&,
-                                                  std::int64_t, const ShardResources& resources) {
+                                                  const SampleForm&,
+                                                  const ShardResources& resources) {
   return std::make_unique<EncodedImageSource>(std::move(shard), resources);
 }
 

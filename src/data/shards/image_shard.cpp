@@ -4,12 +4,16 @@
 //
 // Labels are small and are read at the start, by the rank that indexes the folder. Images are read
 // by the reader threads of the loader, with one positioned read each. Values of floating-point
-// images must be finite; every read checks it.
+// images must be finite; every read checks it. Shards with targets of another kind are read as
+// arrays (array_shard.hpp).
 #include <algorithm>
 #include <utility>
 
 #include <fmt/ranges.h>
 
+#include "data/arrays/array_index.hpp"
+#include "data/arrays/array_shard.hpp"
+#include "data/arrays/array_source.hpp"
 #include "data/finite_values.hpp"
 #include "data/labels/image_labels.hpp"
 #include "data/sources/channel_order.hpp"
@@ -79,15 +83,27 @@ void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
   shard.width = stored.shape[2];
   shard.channels = stored.shape[3];
   shard.storage = storage_of(stored);
+  shard.target = read_stored_target(reader, shard.samples);
 }
 
-ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& shard) {
-  return {reader.path(),
-          reader.stamp(),
-          reader.index().dataset("images"),
-          read_labels(reader, shard),
-          {},
-          {}};
+ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& shard,
+                        const SampleForm& form) {
+  const Answer& stored = answer_of(shard.target.kind);
+  const bool reads_inputs_alone = form.arrays.is_used() && form.arrays.target.empty();
+  validate(reads_inputs_alone || form.takes_any_target || stored.kind == form.target.kind,
+           "{}: has targets of kind \"{}\", but target.kind = \"{}\"; {}", reader.path(),
+           stored.word, form.target.answer().word,
+           stored.is_one_class() ? "`trireme shard hdf5` makes shards of other targets from HDF5 "
+                                   "files"
+                                 : "set that kind in the table [target] of the deck");
+  if (stored.is_one_class())
+    return {reader.path(),
+            reader.stamp(),
+            reader.index().dataset("images"),
+            read_labels(reader, shard),
+            {},
+            {}};
+  return index_array_file(reader, form_of_shard(form, stored.kind)).index;
 }
 
 /// Compares the extents and classes of image shards.
@@ -190,8 +206,11 @@ class ImageSource : public SampleSource {
   StoredRows images_;
 };
 
-std::unique_ptr<SampleSource> open_images(ShardIndex shard, const DatasetInfo&, std::int64_t,
-                                          const ShardResources& resources) {
+std::unique_ptr<SampleSource> open_images(ShardIndex shard, const DatasetInfo& info,
+                                          const SampleForm& form, const ShardResources& resources) {
+  if (!shard.inputs.empty())
+    return open_arrays(std::move(shard), form_of_shard(form, info.target_kind), info.pixel_type,
+                       resources, ArrayChecksums::stored);
   return std::make_unique<ImageSource>(std::move(shard), resources);
 }
 

@@ -232,6 +232,11 @@ std::string to_text(const ShardDescription& shard) {
                         to_string(shard.pixel_type), shard.height, shard.width, shard.channels,
                         shard.storage);
   }
+  if (shard.target.kind != AnswerKind::one_class) {
+    const Answer& answer = answer_of(shard.target.kind);
+    text += fmt::format("targets: {} ({})\n", answer.word,
+                        outputs_in_words(shard.target.extents, answer));
+  }
   if (shard.kind == DatasetKind::tokens) {
     text += fmt::format("type: uint{}, {}\nvocabulary: {}\n", 8 * shard.token_bytes, shard.storage,
                         shard.vocabulary);

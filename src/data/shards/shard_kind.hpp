@@ -45,14 +45,14 @@ struct ShardKind {
   std::string_view dataset;  ///< HDF5 dataset that shows the kind of a file without this attribute
   /// Reads the properties of a shard, and checks extents and lists. Reads no samples.
   void (*describe)(const io::Hdf5Reader& reader, ShardDescription& shard);
-  /// Returns the place of the samples, with the labels.
-  ShardIndex (*index)(const io::Hdf5Reader& reader, const ShardDescription& shard);
+  /// Returns the place of the samples, with the labels or the place of the targets.
+  ShardIndex (*index)(const io::Hdf5Reader& reader, const ShardDescription& shard,
+                      const SampleForm& form);
   /// Checks that the shards of a folder agree, and sets what follows from all of them.
   void (*combine)(const FolderShards& folder, DatasetInfo& info);
-  /// Returns the samples of an indexed shard. `context`: tokens a sample, where samples are cut
-  /// from a sequence.
+  /// Returns the samples of an indexed shard.
   std::unique_ptr<SampleSource> (*open)(ShardIndex shard, const DatasetInfo& info,
-                                        std::int64_t context, const ShardResources& resources);
+                                        const SampleForm& form, const ShardResources& resources);
 };
 
 /// Returns the table of all kinds, in the order of DatasetKind.

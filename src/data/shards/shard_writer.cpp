@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <limits>
+#include <type_traits>
 
 #include <unistd.h>
 
@@ -94,11 +96,11 @@ std::int64_t checksum_bytes(std::int64_t samples, std::int64_t block) {
   return block > 0 ? (samples + block - 1) / block * std::int64_t{sizeof(std::uint64_t)} : 0;
 }
 
-/// Returns the bytes of /classes: strings of one length.
-std::int64_t class_bytes(const std::vector<std::string>& classes) {
+/// Returns the bytes of a list of strings, which have one length in a file.
+std::int64_t string_bytes(const std::vector<std::string>& list) {
   std::size_t longest = 1;
-  for (const std::string& name : classes) longest = std::max(longest, name.size());
-  return static_cast<std::int64_t>(longest * classes.size());
+  for (const std::string& text : list) longest = std::max(longest, text.size());
+  return static_cast<std::int64_t>(longest * list.size());
 }
 
 /// Computes the checksum of every `block_bytes` of a stream that arrives in pieces.
@@ -135,33 +137,53 @@ class BlockChecksums {
 
 std::string shard_file_name(std::int64_t index) { return fmt::format("shard_{:05}.h5", index); }
 
+std::int64_t ImageSetOptions::target_bytes() const {
+  const std::int64_t numbers = answer_of(target.kind).has_float_targets
+                                   ? target.extents.count * target.extents.places()
+                                   : target.extents.places();
+  return numbers * std::int64_t{sizeof(float)};
+}
+
+namespace {
+
+/// The labels or targets of a shard as they are stored.
+struct StoredAnswers {
+  const char* dataset;
+  io::Hdf5Number number;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+  std::int64_t none = -1;  ///< of pixels that do not count
+  std::size_t sample_bytes() const { return bytes.size() / static_cast<std::size_t>(shape[0]); }
+};
+
+StoredAnswers stored_labels(std::span<const std::int32_t> labels) {
+  return {"labels", io::Hdf5Number::int32, {std::ssize(labels)}, std::as_bytes(labels), -1};
+}
+
+/// Returns the checksums of the samples in blocks of `block`: XXH3 over the bytes of the block's
+/// images, then over those of its labels or targets. Sample i begins at byte `offset_of(i)`.
 std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images,
-                                           std::span<const std::int32_t> labels,
+                                           const StoredAnswers& answers,
                                            const std::function<std::size_t(std::size_t)>& offset_of,
                                            std::int64_t block) {
   std::vector<std::uint64_t> checksums;
   io::Xxh3 hash;
-  const auto step = static_cast<std::size_t>(block);
-  for (std::size_t begin = 0; begin < labels.size(); begin += step) {
-    const std::size_t count = std::min(step, labels.size() - begin);
+  const auto step = static_cast<std::size_t>(block),
+             samples = static_cast<std::size_t>(answers.shape[0]);
+  for (std::size_t begin = 0; begin < samples; begin += step) {
+    const std::size_t count = std::min(step, samples - begin);
     hash.reset();
     hash.update(images.data() + offset_of(begin), offset_of(begin + count) - offset_of(begin));
-    hash.update(labels.data() + begin, count * sizeof(std::int32_t));
+    hash.update(answers.bytes.data() + begin * answers.sample_bytes(),
+                count * answers.sample_bytes());
     checksums.push_back(hash.digest());
   }
   return checksums;
 }
 
-namespace {
-
-/// Writes a shard of images of a kind. `write_images` writes their datasets; the rest is common:
-/// labels, classes and checksums.
-std::int64_t write_labeled_shard(const std::string& path, const std::string& kind,
-                                 const ImageSetOptions& options, std::span<const std::byte> images,
-                                 std::span<const std::int32_t> labels,
-                                 const std::function<std::size_t(std::size_t)>& offset_of,
-                                 std::int64_t further_bytes,
-                                 const std::function<void(io::Hdf5File&)>& write_images) {
+/// Throws InputError if a label is no class.
+void check_labels(const std::string& path, const ImageSetOptions& options,
+                  std::span<const std::int32_t> labels) {
   for (std::size_t i = 0; i < labels.size(); ++i) {
     validate(labels[i] >= 0, "{}: label {} of sample {} is below 0", path, labels[i], i);
     validate(
@@ -169,21 +191,75 @@ std::int64_t write_labeled_shard(const std::string& path, const std::string& kin
         "{}: label {} of sample {} is past the {} classes", path, labels[i], i,
         options.classes.size());
   }
-  const auto samples = static_cast<std::int64_t>(labels.size());
+}
+
+/// Writes a shard of images of a kind. `write_images` writes their datasets, and `further_bytes`
+/// bytes beside the images. The rest is common: labels or targets, classes and checksums.
+std::int64_t write_answered_shard(const std::string& path, const std::string& kind,
+                                  const ImageSetOptions& options, std::span<const std::byte> images,
+                                  const StoredAnswers& answers,
+                                  const std::function<std::size_t(std::size_t)>& offset_of,
+                                  std::int64_t further_bytes,
+                                  const std::function<void(io::Hdf5File&)>& write_images) {
   return write_shard(
       path, kind,
-      static_cast<std::int64_t>(images.size() + labels.size_bytes()) + further_bytes +
-          checksum_bytes(samples, options.checksum_block) + class_bytes(options.classes),
+      static_cast<std::int64_t>(images.size() + answers.bytes.size()) + further_bytes +
+          checksum_bytes(answers.shape[0], options.checksum_block) + string_bytes(options.classes) +
+          string_bytes(options.table),
       [&](io::Hdf5File& file) {
         write_images(file);
-        const std::int64_t shape[1] = {samples};
-        file.create_dataset("labels", io::Hdf5Number::int32, shape)
-            .write_all(io::Hdf5Number::int32, labels.data());
+        file.create_dataset(answers.dataset, answers.number, answers.shape)
+            .write_all(answers.number, answers.bytes.data());
         if (!options.classes.empty()) file.write_strings("classes", options.classes);
+        if (!options.table.empty()) file.write_strings("table", options.table);
+        if (options.target.kind != AnswerKind::one_class) {
+          const Answer& answer = answer_of(options.target.kind);
+          file.write_attribute(answers.dataset, "kind", std::string(answer.word));
+          if (!answer.has_float_targets) {
+            file.write_attribute(answers.dataset, "classes", options.target.extents.count);
+            file.write_attribute(answers.dataset, "_FillValue", answers.none);
+          }
+        }
         if (options.checksum_block > 0)
-          write_checksums(file, image_checksums(images, labels, offset_of, options.checksum_block),
+          write_checksums(file, image_checksums(images, answers, offset_of, options.checksum_block),
                           options.checksum_block);
       });
+}
+
+io::Hdf5Number number_of(DType type) {
+  switch (type) {
+    case DType::uint8: return io::Hdf5Number::uint8;
+    case DType::uint16: return io::Hdf5Number::uint16;
+    default: TRIREME_EXPECT(type == DType::float32); return io::Hdf5Number::float32;
+  }
+}
+
+/// Writes a shard of pixels.
+std::int64_t write_pixel_shard(const std::string& path, const ImageSetOptions& options,
+                               std::span<const std::byte> images, const StoredAnswers& answers) {
+  const auto sample_bytes = static_cast<std::size_t>(options.image_bytes());
+  TRIREME_EXPECT(images.size() == static_cast<std::size_t>(answers.shape[0]) * sample_bytes);
+  return write_answered_shard(
+      path, "images", options, images, answers, [&](std::size_t i) { return i * sample_bytes; }, 0,
+      [&](io::Hdf5File& file) {
+        const std::int64_t shape[4] = {answers.shape[0], options.height, options.width,
+                                       options.channels};
+        const io::Hdf5Number number = number_of(options.pixel_type);
+        file.create_dataset("images", number, shape).write_all(number, images.data());
+        // The order of the extents is known, also if they look like another one.
+        file.write_attribute("images", "layout", std::string("hwc"));
+      });
+}
+
+/// Copies classes of pixels as numbers of type T; -1 becomes its largest number.
+template <class T>
+std::vector<std::byte> narrowed(std::span<const std::byte> classes) {
+  std::vector<std::byte> narrow(classes.size() / sizeof(std::int32_t) * sizeof(T));
+  const auto* from = reinterpret_cast<const std::int32_t*>(classes.data());
+  std::transform(from, from + classes.size() / sizeof(std::int32_t),
+                 reinterpret_cast<T*>(narrow.data()),
+                 [](std::int32_t one) { return static_cast<T>(one); });
+  return narrow;
 }
 
 }  // namespace
@@ -191,17 +267,38 @@ std::int64_t write_labeled_shard(const std::string& path, const std::string& kin
 std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
                                std::span<const std::byte> images,
                                std::span<const std::int32_t> labels) {
-  const auto sample_bytes =
-      static_cast<std::size_t>(options.height * options.width * options.channels);
-  TRIREME_EXPECT(images.size() == labels.size() * sample_bytes);
-  return write_labeled_shard(
-      path, "images", options, images, labels, [&](std::size_t i) { return i * sample_bytes; }, 0,
-      [&](io::Hdf5File& file) {
-        const std::int64_t shape[4] = {static_cast<std::int64_t>(labels.size()), options.height,
-                                       options.width, options.channels};
-        file.create_dataset("images", io::Hdf5Number::uint8, shape)
-            .write_all(io::Hdf5Number::uint8, images.data());
-      });
+  check_labels(path, options, labels);
+  return write_pixel_shard(path, options, images, stored_labels(labels));
+}
+
+std::int64_t write_target_shard(const std::string& path, const ImageSetOptions& options,
+                                std::span<const std::byte> images,
+                                std::span<const std::byte> targets) {
+  const Answer& answer = answer_of(options.target.kind);
+  const AnswerExtents& extents = options.target.extents;
+  StoredAnswers answers{"targets",
+                        io::Hdf5Number::float32,
+                        {std::ssize(targets) / options.target_bytes()},
+                        targets,
+                        -1};
+  if (answer.is_map) answers.shape.insert(answers.shape.end(), {extents.height, extents.width});
+  if (answer.has_float_targets) {
+    answers.shape.push_back(extents.count);
+    return write_pixel_shard(path, options, images, answers);
+  }
+  std::vector<std::byte> narrow;
+  answers.number = io::Hdf5Number::int32;
+  if (extents.count <= std::numeric_limits<std::uint8_t>::max()) {
+    narrow = narrowed<std::uint8_t>(targets);
+    answers.number = io::Hdf5Number::uint8;
+    answers.none = std::numeric_limits<std::uint8_t>::max();
+  } else if (extents.count <= std::numeric_limits<std::uint16_t>::max()) {
+    narrow = narrowed<std::uint16_t>(targets);
+    answers.number = io::Hdf5Number::uint16;
+    answers.none = std::numeric_limits<std::uint16_t>::max();
+  }
+  if (!narrow.empty()) answers.bytes = narrow;
+  return write_pixel_shard(path, options, images, answers);
 }
 
 std::int64_t write_encoded_image_shard(const std::string& path, const ImageSetOptions& options,
@@ -209,8 +306,9 @@ std::int64_t write_encoded_image_shard(const std::string& path, const ImageSetOp
                                        std::span<const std::uint64_t> offsets,
                                        std::span<const std::int32_t> labels) {
   TRIREME_EXPECT(offsets.size() == labels.size() + 1 && offsets.back() == files.size());
-  return write_labeled_shard(
-      path, "encoded-images", options, files, labels,
+  check_labels(path, options, labels);
+  return write_answered_shard(
+      path, "encoded-images", options, files, stored_labels(labels),
       [&](std::size_t i) { return static_cast<std::size_t>(offsets[i]); },
       static_cast<std::int64_t>(offsets.size_bytes()),
       [&](io::Hdf5File& file) {

@@ -97,7 +97,7 @@ void describe_tokens(const io::Hdf5Reader& reader, ShardDescription& shard) {
   if (file.has("documents")) shard.documents = count_documents(reader, shard.samples);
 }
 
-ShardIndex index_tokens(const io::Hdf5Reader& reader, const ShardDescription&) {
+ShardIndex index_tokens(const io::Hdf5Reader& reader, const ShardDescription&, const SampleForm&) {
   return {reader.path(), reader.stamp(), reader.index().dataset("tokens"), {}, {}, {}};
 }
 
@@ -237,8 +237,8 @@ class TokenSource : public SampleSource {
 };
 
 std::unique_ptr<SampleSource> open_tokens(ShardIndex shard, const DatasetInfo& info,
-                                          std::int64_t context, const ShardResources& resources) {
-  return std::make_unique<TokenSource>(std::move(shard), info.vocabulary, context, resources);
+                                          const SampleForm& form, const ShardResources& resources) {
+  return std::make_unique<TokenSource>(std::move(shard), info.vocabulary, form.context, resources);
 }
 
 }  // namespace

@@ -30,14 +30,19 @@ namespace {
 std::optional<std::string> compare_samples(const io::Hdf5Reader& reader,
                                            const ShardDescription& header) {
   const ShardKind& kind = shard_kind(header.kind);
-  ShardIndex shard = kind.index(reader, header);
+  SampleForm form;
+  form.takes_any_target = true;
+  form.target.classes = header.target.extents.count;
+  ShardIndex shard = kind.index(reader, header, form);
   const std::optional<ShardChecksums> checksums =
-      read_checksums(reader, shard.rows, header.samples);
+      read_checksums(reader, shard.samples(), header.samples);
   DatasetInfo info;
   info.vocabulary = header.vocabulary;
+  info.pixel_type = header.pixel_type;
+  info.target_kind = header.target.kind;
   io::FilePool files(1);
   const std::unique_ptr<SampleSource> samples =
-      kind.open(std::move(shard), info, 0, {files, std::make_shared<RowCache>(0)});
+      kind.open(std::move(shard), info, form, {files, std::make_shared<RowCache>(0)});
   const std::string difference = samples->verify(checksums ? &*checksums : nullptr, {});
   if (!checksums) return std::nullopt;
   return difference;

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Catalogs files of records of equal length: idx (MNIST) and the binary version of CIFAR.
+// Catalogs files of records of equal length: idx (MNIST), .npy of NumPy, and the binary version of
+// CIFAR.
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "catalog_names.hpp"
+#include "channel_order.hpp"
+#include "data/labels/image_labels.hpp"
 #include "data/shards/shard_limits.hpp"
 #include "idx.hpp"
+#include "npy_header.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/sources/image_catalog.hpp"
 
@@ -88,6 +95,37 @@ CifarReading read_cifar(const std::vector<std::string>& files, std::string& warn
   return std::move(fitting[0]);
 }
 
+/// Reads the classes of `samples` images: integers [samples] or [samples, 1].
+std::vector<std::int32_t> read_npy_labels(const std::string& path, std::int64_t samples,
+                                          const std::string& images) {
+  const io::File file(path, io::File::Mode::read);
+  const NpyHeader header = read_npy_header(file);
+  bool is_signed = false;
+  const std::int64_t bytes = header.integer_bytes(is_signed);
+  validate(bytes > 0, "{}: has type '{}'; labels are little-endian integers, as numpy.int64", path,
+           printable(header.type));
+  validate(!header.shape.empty() && header.shape[0] == samples && header.elements() == samples,
+           "{}: its shape is [{}]; labels are one number for each of the {} images of {}", path,
+           fmt::join(header.shape, ", "), samples, images);
+  check_npy_size(file, header, bytes);
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(samples));
+  std::vector<std::byte> stored(static_cast<std::size_t>(samples * bytes));
+  file.read_at(header.begin, stored.data(), std::ssize(stored));
+  const auto width = static_cast<std::size_t>(bytes);
+  const int unused_bits = 64 - 8 * static_cast<int>(bytes);
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    std::uint64_t bits = 0;  // little-endian, as the file
+    std::memcpy(&bits, stored.data() + i * width, width);
+    auto label = static_cast<std::int64_t>(bits << unused_bits);
+    label = is_signed ? label >> unused_bits : static_cast<std::int64_t>(bits);
+    validate(label >= 0 && label <= max_label,
+             "{}: label {} of sample {} is no class; classes are 0 to {}", path, label, i,
+             max_label);
+    labels[i] = static_cast<std::int32_t>(label);
+  }
+  return labels;
+}
+
 }  // namespace
 
 ImageCatalog catalog_idx(const std::vector<std::string>& sources) {
@@ -125,6 +163,60 @@ ImageCatalog catalog_idx(const std::vector<std::string>& sources) {
     entry.label = std::to_integer<std::int32_t>(stored[i]);
     entry.bytes = images.item_bytes();
     entry.offset = images.header_bytes() + static_cast<std::int64_t>(i) * entry.bytes;
+  }
+  FileIdentity identity;
+  identity.add(images_path);
+  identity.add(labels_path);
+  catalog.identity = identity.value();
+  return catalog;
+}
+
+ImageCatalog catalog_npy(const std::vector<std::string>& sources) {
+  validate(sources.size() == 2, "shard npy: {} files given, but two are needed: IMAGES LABELS",
+           sources.size());
+  const std::string &images_path = sources[0], &labels_path = sources[1];
+  const io::File images(images_path, io::File::Mode::read);
+  const NpyHeader header = read_npy_header(images);
+  const std::vector<std::int64_t>& shape = header.shape;
+  validate(
+      header.type == "|u1" || header.type == "<u1" || header.type == "u1",
+      "{}: has type '{}'; `shard npy` takes images of numpy.uint8. Arrays of other numbers are "
+      "read from an HDF5 file, with [data.hdf5] in the deck: h5py.File(\"x.h5\", "
+      "\"w\")[\"x\"] = array",
+      images_path, printable(header.type));
+  validate(
+      (shape.size() == 3 || shape.size() == 4) && !header.is_fortran_order,
+      "{}: its shape is [{}]{}; images are [samples, height, width] or [samples, height, width, "
+      "channels] in the order of C, as numpy.ascontiguousarray returns",
+      images_path, fmt::join(shape, ", "),
+      header.is_fortran_order ? " in the order of Fortran" : "");
+  const bool is_planar = looks_channels_first(shape);
+  ImageCatalog catalog;
+  catalog.coding = is_planar ? ImageCoding::planar : ImageCoding::interleaved;
+  catalog.height = shape[is_planar ? 2 : 1];
+  catalog.width = shape[is_planar ? 3 : 2];
+  catalog.channels = shape.size() == 3 ? 1 : shape[is_planar ? 1 : 3];
+  for (std::size_t i = 1; i < shape.size(); ++i)
+    validate(shape[i] >= 1 && shape[i] <= max_extent,
+             "{}: its shape is [{}]; sides can have 1 to {} pixels", images_path,
+             fmt::join(shape, ", "), max_extent);
+  validate(catalog.channels <= max_channels, "{}: has {} channels; 1 to {} can be", images_path,
+           catalog.channels, max_channels);
+  check_npy_size(images, header, 1);
+  if (is_planar)
+    catalog.source_warning = fmt::format(
+        "{}: its shape [{}] is read as [samples, channels, height, width], the order of PyTorch",
+        images_path, fmt::join(shape, ", "));
+  const std::vector<std::int32_t> labels = read_npy_labels(labels_path, shape[0], images_path);
+  catalog.files = {images_path};
+  catalog.class_source = "labels";
+  catalog.entries.resize(labels.size());
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    CatalogEntry& entry = catalog.entries[i];
+    entry.name = fmt::format("sample {}", i);
+    entry.label = labels[i];
+    entry.bytes = catalog.height * catalog.width * catalog.channels;
+    entry.offset = header.begin + static_cast<std::int64_t>(i) * entry.bytes;
   }
   FileIdentity identity;
   identity.add(images_path);

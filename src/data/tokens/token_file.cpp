@@ -10,51 +10,20 @@
 #include "trireme/data/tokens/token_file.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <iterator>
 #include <type_traits>
 
+#include <fmt/ranges.h>
+
 #include "data/shards/shard_limits.hpp"
+#include "data/sources/npy_header.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::data {
 namespace {
-
-/// Returns the header of a .npy file and sets `end` to the position after it. The header is a
-/// Python literal: {'descr': '<u2', 'fortran_order': False, 'shape': (1000,), }.
-std::string npy_header(const io::File& file, std::int64_t& end) {
-  constexpr std::int64_t max_header_bytes = 1 << 16;
-  unsigned char start[12];
-  const std::int64_t bytes = file.size();
-  validate(bytes >= 12, "{}: is too short for a .npy file", file.path());
-  file.read_at(0, start, sizeof start);
-  validate(std::memcmp(start, "\x93NUMPY", 6) == 0,
-           "{}: does not begin as a .npy file does (numpy.save makes one)", file.path());
-  validate(start[6] >= 1 && start[6] <= 3,
-           "{}: version {} of the .npy format is not known; 1 to 3 are", file.path(), start[6]);
-  const std::int64_t begin = start[6] == 1 ? 10 : 12;
-  std::int64_t length = start[8] | start[9] << 8;
-  if (start[6] > 1) length |= std::int64_t{start[10]} << 16 | std::int64_t{start[11]} << 24;
-  validate(length <= max_header_bytes && begin + length <= bytes,
-           "{}: its header of {} bytes is invalid", file.path(), length);
-  std::string header(static_cast<std::size_t>(length), ' ');
-  file.read_at(begin, header.data(), length);
-  end = begin + length;
-  return header;
-}
-
-/// Returns the rest of the header after 'key': without leading blanks.
-std::string_view header_value(std::string_view header, std::string_view key,
-                              const std::string& path) {
-  const std::size_t at = header.find(fmt::format("'{}':", key));
-  validate(at != std::string_view::npos, "{}: its header has no {}", path, key);
-  header.remove_prefix(at + key.size() + 3);
-  header.remove_prefix(std::min(header.find_first_not_of(' '), header.size()));
-  return header;
-}
 
 /// Converts tokens from type Stored to Wanted. Throws InputError for a token outside the
 /// vocabulary.
@@ -215,38 +184,20 @@ std::optional<TokenFile> llm_c_token_file(const std::string& path) {
 
 TokenFile npy_token_file(const std::string& path) {
   const io::File file(path, io::File::Mode::read);
+  const NpyHeader header = read_npy_header(file);
   TokenFile tokens;
   tokens.path = path;
-  const std::string header = npy_header(file, tokens.offset);
-
-  const std::string_view type = header_value(header, "descr", path);
-  const std::string_view name = type.substr(0, 5);
-  const bool known = name.size() == 5 && name[0] == '\'' && (name[1] == '<' || name[1] == '|') &&
-                     (name[2] == 'u' || name[2] == 'i') &&
-                     std::string_view("1248").find(name[3]) != std::string_view::npos &&
-                     name[4] == '\'';
-  validate(known,
-           "{}: has type {}; expected little-endian integers such as numpy.uint16 or "
+  tokens.offset = header.begin;
+  tokens.token_bytes = header.integer_bytes(tokens.is_signed);
+  validate(tokens.token_bytes > 0,
+           "{}: has type '{}'; expected little-endian integers such as numpy.uint16 or "
            "numpy.uint32",
-           path, printable(type.substr(0, type.find(','))));
-  tokens.is_signed = name[2] == 'i';
-  tokens.token_bytes = name[3] - '0';
-
-  const std::string_view shape = header_value(header, "shape", path);
-  const std::string_view extents =
-      shape.substr(0, std::min(shape.find(')'), shape.size()));  // "(1000,"
-  const char *begin = extents.data() + std::min<std::size_t>(1, extents.size()),
-             *end = extents.data() + extents.size();
-  const auto [rest, error] = std::from_chars(begin, end, tokens.count);
-  const bool one_dimension = extents.starts_with('(') && error == std::errc() &&
-                             tokens.count >= 0 && end - rest == 1 && *rest == ',';
-  validate(one_dimension,
-           "{}: its shape is {}); expected one dimension, (count,): array.reshape(-1)", path,
-           printable(extents));
-  const std::int64_t bytes = file.size() - tokens.offset;
-  validate(bytes % tokens.token_bytes == 0 && bytes / tokens.token_bytes == tokens.count,
-           "{}: its header says {} tokens of {} bytes, but {} bytes follow it", path, tokens.count,
-           tokens.token_bytes, bytes);
+           path, printable(header.type));
+  validate(header.shape.size() == 1,
+           "{}: its shape is [{}]; expected one dimension: array.reshape(-1)", path,
+           fmt::join(header.shape, ", "));
+  tokens.count = header.shape[0];
+  check_npy_size(file, header, tokens.token_bytes);
   return tokens;
 }
 

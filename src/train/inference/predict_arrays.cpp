@@ -85,7 +85,7 @@ data::DatasetInfo described(const data::DatasetInfo& files, const Answer& answer
                             const AnswerExtents& outputs) {
   data::DatasetInfo info = files;
   info.target = outputs;
-  info.has_float_targets = answer.has_float_targets;
+  info.target_kind = answer.kind;
   return info;
 }
 

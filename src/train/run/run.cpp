@@ -86,12 +86,13 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const data::DatasetInfo& set = run.train_set.info();
   const model::Model& model = run.replica->model();
   const Answer& answer = run.replica->options().answer();
-  const std::string form = set.kind == data::DatasetKind::tokens
-                               ? fmt::format("{} tokens of a vocabulary of {}", set.context,
-                                             run.replica->options().outputs.count)
-                               : fmt::format("{}x{}x{} {}", set.height, set.width, set.channels,
-                                             fmt::format("{} {}", answer.has_units ? "with" : "in",
-                                                         data::outputs_in_words(set, answer)));
+  const std::string form =
+      set.kind == data::DatasetKind::tokens
+          ? fmt::format("{} tokens of a vocabulary of {}", set.context,
+                        run.replica->options().outputs.count)
+          : fmt::format("{}x{}x{} {}", set.height, set.width, set.channels,
+                        fmt::format("{} {}", answer.has_units ? "with" : "in",
+                                    data::outputs_in_words(set.target, answer)));
   log.info("run {}: {} in {}, {} of {}", run.deck.run.name,
            counted(model.weight_count(), "weight", "weights"),
            counted(model.block_count(), "block", "blocks"),

@@ -80,31 +80,33 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
   const bool whole_model = mesh.shape.ranks() == mesh.shape.data;
   std::exception_ptr unreadable;
   std::int64_t samples = 0;  // of this data rank
-  const auto pass = [&] {
-    for (std::size_t first = 0; first < rounds; first += PipelineStage::max_unread_micro_batches) {
-      const std::span some = std::span(mine).subspan(
-          first, std::min<std::size_t>(PipelineStage::max_unread_micro_batches, rounds - first));
-      for (std::size_t number = 0; number < some.size(); ++number) {
-        enter_phase("evaluation");
-        const data::MicroBatch& batch = batches.next(unreadable);
-        if (unreadable && whole_model) return;
-        const int entry = static_cast<int>(number);
-        samples += batch.valid_rows;
-        std::vector<float> mirrored;
-        if (batches.views == ImageViews::with_mirror_image)
-          mirrored = mirrored_logits(replica, batch, entry);
-        replica.stage().evaluate(batch, entry, batches.sink != nullptr);
-        if (batches.sink) pass_rows(replica, batch, batches.sink, mirrored);
-      }
-      replica.stage().read_sums(some);
+  const auto evaluate_group = [&](std::span<Sums> group) {
+    for (std::size_t number = 0; number < group.size(); ++number) {
+      enter_phase("evaluation");
+      if (unreadable && whole_model) return;
+      const data::MicroBatch& batch = batches.next(unreadable);
+      if (unreadable && whole_model) return;
+      const int entry = static_cast<int>(number);
+      samples += batch.valid_rows;
+      std::vector<float> mirrored;
+      if (batches.views == ImageViews::with_mirror_image)
+        mirrored = mirrored_logits(replica, batch, entry);
+      replica.stage().evaluate(batch, entry, batches.sink != nullptr);
+      if (batches.sink) pass_rows(replica, batch, batches.sink, mirrored);
     }
+    replica.stage().read_sums(group);
   };
-  // With model parallelism other ranks wait for the activations of this one. Unreadable samples are
-  // replaced by padding until the end of the pass. Any other error ends the job on its rank.
-  if (whole_model)
-    comm::together(mesh.world, pass);
-  else
-    pass();
+  for (std::size_t first = 0; first < rounds; first += PipelineStage::max_unread_micro_batches) {
+    const std::span group = std::span(mine).subspan(
+        first, std::min<std::size_t>(PipelineStage::max_unread_micro_batches, rounds - first));
+    // With model parallelism other ranks wait for the activations of this one. Unreadable samples
+    // are replaced by padding until the end of the pass. Any other error ends the job on its rank.
+    if (whole_model)
+      comm::together(mesh.world, [&] { evaluate_group(group); });
+    else
+      evaluate_group(group);
+    if (batches.between_groups) batches.between_groups();
+  }
   replica.engine().quiesce();
   replica.weight_update().swap_ema();
   const std::int64_t failed =
@@ -253,14 +255,16 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
                ? " (average of the weights)"
                : "",
            sets.split.info().samples, sets.folder);
+  const EvaluatedCheckpoint evaluated{
+      options.answer().is_one_class() ? class_names(sides, options.outputs.count)
+                                      : std::vector<std::string>(),
+      sets.split.info().samples, checkpoint::combined_digest(contents.tensors), options.outputs};
+  if (request.begin) request.begin(evaluated);
   EvaluationPass pass = start_pass(*loader);
   pass.sink = request.sink;
+  pass.between_groups = request.between_groups;
   pass.views = request.views;
-  return {evaluate(*replica, pass),
-          options.answer().is_one_class() ? class_names(sides, options.outputs.count)
-                                          : std::vector<std::string>(),
-          sets.split.info().samples, checkpoint::combined_digest(contents.tensors),
-          options.outputs};
+  return {evaluated, evaluate(*replica, pass)};
 }
 
 }  // namespace trireme::train

@@ -117,15 +117,16 @@ TEST(TokenFile, WrongFilesAreRefusedWithNameAndFault) {
   const std::string data(20, '\1');
   EXPECT_THAT(refusal(npy(npy_header("<f4", "(5,)"), data)), HasSubstr("'<f4'"));
   EXPECT_THAT(refusal(npy(npy_header(">u2", "(10,)"), data)), HasSubstr("'>u2'"));
-  EXPECT_THAT(refusal(npy(npy_header("<u2", "(5, 2)"), data)), HasSubstr("(5, 2)"));
+  EXPECT_THAT(refusal(npy(npy_header("<u2", "(5, 2)"), data)), HasSubstr("[5, 2]"));
   EXPECT_THAT(refusal(npy(npy_header("<u2", "()"), data)), HasSubstr("one dimension"));
   EXPECT_THAT(refusal(npy(npy_header("<u2", "(11,)"), data)),
-              HasSubstr("11 tokens of 2 bytes, but 20 bytes"));
+              HasSubstr("11 elements of 2 bytes, but 20 bytes"));
   EXPECT_THAT(refusal(npy(npy_header("<u2", "(9223372036854775807,)"), data)),
               HasSubstr("but 20 bytes"));
   EXPECT_THAT(refusal(npy("{'fortran_order': False, 'shape': (10,), }", data)),
               HasSubstr("no descr"));
-  EXPECT_THAT(refusal(npy("{'descr': '<u2', 'shape':", data)), HasSubstr("one dimension"));
+  EXPECT_THAT(refusal(npy("{'descr': '<u2', 'fortran_order': False, 'shape':", data)),
+              HasSubstr("expected extents"));
   EXPECT_THAT(refusal(npy(npy_header("<u2", "(10,)"), data, 9)), HasSubstr("version 9"));
   EXPECT_THAT(refusal(npy(npy_header("<u2", "(10,)"), data).substr(0, 50)), HasSubstr("header"));
   EXPECT_THAT(refusal("not an array at all"), HasSubstr(".npy"));

@@ -28,9 +28,12 @@ struct ShardIndex {
   std::vector<std::int32_t> labels;    ///< images: one for each sample
   std::vector<std::uint64_t> offsets;  ///< encoded images: of their files in `rows`, and the end
   ShardChecksums checksums;            ///< no values unless they were asked for
-  std::vector<ArrayVariable> inputs = {};  ///< in place of `rows`, in files of other programs
+  bool is_of_other_program = false;    ///< it is no shard of Trireme
+  std::vector<ArrayVariable> inputs = {};  ///< in place of `rows`, with the following
   /// In place of `labels`, unless the target is one class of a sample.
   std::vector<ArrayVariable> targets = {};
+  /// Returns the first dataset of the samples.
+  const io::StoredDataset& samples() const { return inputs.empty() ? rows : inputs.front().rows; }
   /// Returns the bytes of the samples, unpacked.
   std::int64_t bytes() const;
 };
@@ -46,8 +49,9 @@ struct DatasetIndex {
 /// Reads the headers and labels of all shards of a folder. The files are untrusted: a child process
 /// opens them (io/hdf5/hdf5_index.hpp), so one rank calls this.
 ///
-/// `form.arrays`: if it is used, the files are those of another program, and `place` may also name
-/// one file or be a pattern with * and ?. `form.target`: what they have as targets.
+/// `form.arrays`: if it is used, the files are those of another program, or shards that were made
+/// from such with this table; `place` may also name one file or be a pattern with * and ?.
+/// `form.target`: what they have as targets.
 ///
 /// Checks the heads of seals, the document offsets, that each label is a class, and that the shards
 /// agree: kind, extents, vocabulary, classes. Reads no images and tokens. Throws InputError that

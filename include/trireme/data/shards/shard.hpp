@@ -12,6 +12,13 @@
 
 namespace trireme::data {
 
+/// The targets of the samples of a shard.
+struct StoredTarget {
+  AnswerKind kind = AnswerKind::one_class;
+  /// Of /targets; no count if the targets are classes of samples, in /labels.
+  AnswerExtents extents = {};
+};
+
 /// Description of one shard of any kind, read from its header. `trireme inspect` prints it.
 struct ShardDescription {
   DatasetKind kind = DatasetKind::images;
@@ -19,6 +26,7 @@ struct ShardDescription {
   std::int64_t samples = 0;                          ///< tokens: the number of tokens
   std::int64_t height = 0, width = 0, channels = 0;  ///< images
   DType pixel_type = DType::uint8;                   ///< images; see SampleInfo::dtype
+  StoredTarget target = {};                          ///< images
   std::vector<std::string> classes;
   std::int64_t token_bytes = 0;  ///< tokens: 1, 2 or 4
   /// Tokens: attribute of /tokens or of the file; without it, the range of the stored type.

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/data/shards/shard.hpp"
+
 namespace trireme::data {
 
 // Writers of shards. A shard is written under a temporary name, flushed to the disk, read back,
@@ -18,21 +20,41 @@ namespace trireme::data {
 /// Returns the file name of a shard: "shard_00000.h5".
 std::string shard_file_name(std::int64_t index);
 
+/// Returns how a deck reads samples from files of other programs, as lines "key = value", which
+/// shards made from these files keep.
+std::vector<std::string> table_lines(const SampleForm& form);
+
 /// Properties that all shards of a set of images share.
 struct ImageSetOptions {
   std::int64_t height = 0, width = 0, channels = 0;
-  std::vector<std::string> classes;    ///< may be empty
-  std::int64_t checksum_block = 1024;  ///< samples per checksum; 0: no checksums
+  std::vector<std::string> classes = {};  ///< may be empty
+  std::int64_t checksum_block = 1024;     ///< samples per checksum; 0: no checksums
+  DType pixel_type = DType::uint8;        ///< see SampleInfo::dtype
+  /// Kind and extents of the targets; one class: labels.
+  StoredTarget target = {};
+  std::vector<std::string> table = {};  ///< table_lines() of the files they are from
+
+  /// Returns the bytes of an image, and those of a target in memory.
+  std::int64_t image_bytes() const { return height * width * channels * size_of(pixel_type); }
+  std::int64_t target_bytes() const;
 };
 
 /// Writes one shard of images and returns the bytes of the file. `images` holds labels.size() *
-/// height * width * channels bytes.
+/// image_bytes() bytes.
 ///
 /// Throws InputError for a label below 0 or not below the number of classes, Failure if the disk is
 /// full or fails.
 std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
                                std::span<const std::byte> images,
                                std::span<const std::int32_t> labels);
+
+/// Writes one shard of images with targets of another kind than one class. `targets`: those of a
+/// sample as SampleSource::read() returns them, without normalization: float32, or classes of
+/// pixels as int32, where -1 does not count. They are stored with the fewest bytes that hold
+/// `target.extents.count` classes. Throws Failure if the disk is full or fails.
+std::int64_t write_target_shard(const std::string& path, const ImageSetOptions& options,
+                                std::span<const std::byte> images,
+                                std::span<const std::byte> targets);
 
 /// Writes one shard of encoded images and returns the bytes of the file. `files` holds JPEG and PNG
 /// files one after the other; file i is [offsets[i], offsets[i + 1]). `options`: classes and
@@ -43,13 +65,6 @@ std::int64_t write_encoded_image_shard(const std::string& path, const ImageSetOp
                                        std::span<const std::byte> files,
                                        std::span<const std::uint64_t> offsets,
                                        std::span<const std::int32_t> labels);
-
-/// Returns the checksums of the samples in blocks of `block`: XXH3 over the block's image bytes,
-/// then over its labels (int32, little-endian). Sample i begins at byte `offset_of(i)`.
-std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images,
-                                           std::span<const std::int32_t> labels,
-                                           const std::function<std::size_t(std::size_t)>& offset_of,
-                                           std::int64_t block);
 
 /// Properties that all shards of a set of tokens share.
 struct TokenSetOptions {

@@ -65,6 +65,11 @@ struct ImageCatalog {
 /// labels, and compressed images to their end. Throws InputError.
 ImageCatalog catalog_idx(const std::vector<std::string>& sources);
 
+/// Catalogs two files of NumPy (.npy): IMAGES of uint8 [samples, height, width] or [samples,
+/// height, width, channels], or channels before height if the extents look so, and LABELS of
+/// integers [samples]. Reads the labels. Throws InputError.
+ImageCatalog catalog_npy(const std::vector<std::string>& sources);
+
 /// Catalogs files of CIFAR's binary version. A record is one label (CIFAR-10) or a coarse and a
 /// fine label (CIFAR-100), of which the fine one is taken, then 3 x 32 x 32 pixels. Throws
 /// InputError with file and record.

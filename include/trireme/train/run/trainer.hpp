@@ -55,6 +55,16 @@ struct TrainRequest {
 ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine,
                Log& log);
 
+/// A checkpoint that is evaluated, and the samples.
+struct EvaluatedCheckpoint {
+  /// Names of the classes; their numbers if neither the data nor the checkpoint names them. Empty
+  /// unless the answer is one class.
+  std::vector<std::string> classes;
+  std::int64_t samples = 0;             ///< Of the split.
+  std::uint64_t checkpoint_digest = 0;  ///< checkpoint::combined_digest().
+  AnswerExtents outputs;                ///< Of a sample.
+};
+
 /// The arguments of `trireme evaluate`.
 struct EvaluateRequest {
   deck::Deck deck;
@@ -62,17 +72,14 @@ struct EvaluateRequest {
   checkpoint::Weights weights = checkpoint::Weights::evaluated;
   RowSink sink = {};                     ///< As EvaluationPass::sink.
   ImageViews views = ImageViews::plain;  ///< As EvaluationPass::views.
+  /// Called on all ranks before the first sample; empty: nothing is called.
+  std::function<void(const EvaluatedCheckpoint&)> begin = {};
+  std::function<void()> between_groups = {};  ///< As EvaluationPass::between_groups.
 };
 
-/// The metrics of a checkpoint, and the classes of its model.
-struct CheckpointEvaluation {
+/// The metrics of a checkpoint.
+struct CheckpointEvaluation : EvaluatedCheckpoint {
   Metrics metrics;
-  /// Names of the classes; their numbers if neither the data nor the checkpoint names them. Empty
-  /// unless the answer is one class.
-  std::vector<std::string> classes;
-  std::int64_t samples = 0;             ///< Of the split.
-  std::uint64_t checkpoint_digest = 0;  ///< checkpoint::combined_digest().
-  AnswerExtents outputs;                ///< Of a sample.
 };
 
 /// Evaluates a checkpoint on a split, on any number of ranks. Collective. Throws InputError on all

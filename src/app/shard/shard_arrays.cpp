@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `trireme shard hdf5`: shards of the samples that a deck reads from files of other programs.
+//
+//   files of a split -> data::Dataset, as the deck describes them in [data.hdf5] and [target]
+//                    -> samples unpacked, filled and transformed; targets in units of the data
+//                    -> shards, each of them by one rank
+//
+// A deck reads the shards with its table, which they keep, or without one.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "app/deck_source.hpp"
+#include "sample_options.hpp"
+#include "shard_command.hpp"
+#include "shard_folder.hpp"
+#include "shard_rounds.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/base/permutation.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/data/arrays/array_files.hpp"
+#include "trireme/data/shards/shard_writer.hpp"
+#include "trireme/io/hash.hpp"
+#include "trireme/kernels/types.hpp"
+#include "trireme/train/datasets.hpp"
+
+namespace trireme::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Returns how the samples are read: without normalization, which the deck of the shards names.
+data::SampleForm form_of(const deck::Deck& deck) {
+  data::TargetOptions target = deck.target;
+  target.mean.clear();
+  target.std.clear();
+  return {0, {}, deck.data.hdf5, target};
+}
+
+/// Returns the files of the split that the command names. Throws InputError if the command cannot
+/// be carried out. On rank 0.
+std::vector<std::string> check_command(const ShardCommand& command, const deck::Deck& deck) {
+  const auto folder = deck::folder_of_split(command.split);
+  validate(folder != nullptr, "--split {}: is none of train, validation and test",
+           printable(command.split));
+  const std::string& place = deck.data.*folder;
+  validate(!place.empty(), "{}: has no data.{}, which --split names", command.sources[0],
+           command.split);
+  validate(deck.data.hdf5.is_used(),
+           "{}: has no table [data.hdf5], which says how to read the files (trireme inspect FILE "
+           "proposes one)",
+           command.sources[0]);
+  validate(!data::takes_array_file(place, fs::path(command.out) / data::shard_file_name(0)),
+           "--out {}: its shards would be read with data.{} = \"{}\" the next time; name another "
+           "folder",
+           command.out, command.split, place);
+  if (!command.overwrite) check_target_folder("--out", command.out, false);
+  return data::array_paths(place);
+}
+
+/// Returns a hash of all that decides the shards, beside the options and files of the command.
+std::uint64_t identity_of(const ShardCommand& command, const data::SampleForm& form) {
+  io::Xxh3 hash;
+  std::vector<std::string> words = data::table_lines(form);
+  words.push_back(command.split);
+  words.push_back(fmt::format("{}", form.target.classes));
+  for (const std::string& word : words) hash.update(word.c_str(), word.size() + 1);
+  return hash.digest();
+}
+
+/// Reads samples in the order of the shards, as they are stored.
+class SampleReader {
+ public:
+  SampleReader(const data::Dataset& set, SampleRange range, std::optional<Permutation> shuffle)
+      : set_(set),
+        range_(range),
+        shuffle_(std::move(shuffle)),
+        image_(static_cast<std::size_t>(set.sample().input_bytes())),
+        target_(static_cast<std::size_t>(set.sample().labels.elements()) * sizeof(float)) {}
+
+  /// Appends image and target of sample `position` of the range.
+  void append(std::int64_t position, std::vector<std::byte>& images,
+              std::vector<std::byte>& targets) {
+    const auto at = static_cast<std::uint64_t>(position);
+    const std::int64_t index =
+        range_.begin + (shuffle_ ? static_cast<std::int64_t>((*shuffle_)(at)) : position);
+    set_.read(index, image_.data(), target_.data(), 0, state_);
+    targets.insert(targets.end(), target_.begin(), target_.end());
+    if (set_.info().pixel_type != DType::float16) {
+      images.insert(images.end(), image_.begin(), image_.end());
+      return;
+    }
+    // Shards are written without float16.
+    for (std::size_t i = 0; i < image_.size(); i += sizeof(Float16)) {
+      Float16 half;
+      std::memcpy(&half, image_.data() + i, sizeof half);
+      const float single = to_float(half);
+      const auto* bytes = reinterpret_cast<const std::byte*>(&single);
+      images.insert(images.end(), bytes, bytes + sizeof single);
+    }
+  }
+
+ private:
+  const data::Dataset& set_;
+  SampleRange range_;
+  std::optional<Permutation> shuffle_;
+  data::ReaderState state_;
+  std::vector<std::byte> image_, target_;
+};
+
+/// Returns what all shards share.
+data::ImageSetOptions set_of(const data::DatasetInfo& info, const data::SampleForm& form,
+                             const std::vector<std::string>& classes) {
+  data::ImageSetOptions set{
+      .height = info.height,
+      .width = info.width,
+      .channels = info.channels,
+      .classes = classes,
+      .pixel_type = info.pixel_type == DType::float16 ? DType::float32 : info.pixel_type,
+      .target = {form.target.kind, {}},
+      .table = data::table_lines(form)};
+  if (form.target.kind != AnswerKind::one_class) set.target.extents = info.target;
+  return set;
+}
+
+std::int64_t write_shard(const std::string& path, const data::ImageSetOptions& set,
+                         const std::vector<std::byte>& images,
+                         const std::vector<std::byte>& targets) {
+  if (set.target.kind != AnswerKind::one_class)
+    return data::write_target_shard(path, set, images, targets);
+  return data::write_image_shard(path, set, images,
+                                 {reinterpret_cast<const std::int32_t*>(targets.data()),
+                                  targets.size() / sizeof(std::int32_t)});
+}
+
+}  // namespace
+
+void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Log& log) {
+  const double began = monotonic_seconds();
+  ShardCommand command = given;
+  validate(command.sources.size() == 1, "shard hdf5: {} decks given; name one",
+           command.sources.size());
+  const deck::Deck deck = read_deck({command.sources[0], command.sets, {}}, world);
+  const data::SampleForm form = form_of(deck);
+  std::vector<std::string> classes;
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    command.further_files = check_command(command, deck);
+    classes = read_options(command).classes;
+    validate(classes.empty() || form.target.answer().is_one_class(),
+             "--classes names classes of samples, but target.kind = \"{}\"; leave it out",
+             form.target.answer().word);
+    command.source_identity = identity_of(command, form);
+  });
+  // 1. Describe the files.
+  const data::Dataset set = with_deck_locations(deck, [&] {
+    return train::open_dataset(world, "data." + command.split,
+                               deck.data.*deck::folder_of_split(command.split), form);
+  });
+  const data::DatasetInfo& info = set.info();
+  const SampleRange range = parse_range(command.range, info.samples);
+  const std::int64_t samples = range.end - range.begin;
+  std::optional<Permutation> shuffle;
+  if (command.shuffle >= 0)
+    shuffle.emplace(random_key(static_cast<std::uint64_t>(command.shuffle), "shard"),
+                    static_cast<std::uint64_t>(samples));
+  const data::ImageSetOptions options = set_of(info, form, classes);
+  const std::int64_t sample_bytes =
+                         options.image_bytes() + (options.target.kind == AnswerKind::one_class
+                                                      ? std::int64_t{4}
+                                                      : options.target_bytes()),
+                     wanted = number_of_shards(command, samples * sample_bytes),
+                     shards = command.shards > 0 ? wanted : std::min(wanted, samples);
+  validate(shards <= samples, "--shards {}: there are only {} samples", shards, samples);
+  // 2. Write the shards.
+  ShardFolder out(world, command, "--out", command.out, log);
+  const auto first_of = [&](std::int64_t shard) { return samples * shard / shards; };
+  WritingProgress progress(world, shards, first_of, command.out, log);
+  SampleReader reader(set, range, shuffle);
+  WrittenShards written;
+  std::vector<std::byte> images, targets;
+  write_in_rounds(world, shards, [&](std::int64_t shard) {
+    const std::int64_t first = first_of(shard), end = first_of(shard + 1);
+    const fs::path path = out.staging() / data::shard_file_name(shard);
+    if (written.keep(path)) return progress.keep(end - first);
+    images.clear();
+    targets.clear();
+    for (std::int64_t position = first; position < end; ++position) {
+      reader.append(position, images, targets);
+      progress.add_written();
+    }
+    written.bytes += write_shard(path.string(), options, images, targets);
+  });
+  written.sum_over_ranks(world, command.out, shards, log);
+  out.publish();
+  if (world.rank() != 0) return;
+  fmt::print(
+      "{}: {} of {} x {} x {} (height, width, channels), {}, {}, {}, {}, {:.1f} s\n", command.out,
+      counted(samples, "sample", "samples"), options.height, options.width, options.channels,
+      to_string(options.pixel_type), data::outputs_in_words(info.target, form.target.answer()),
+      counted(shards, "shard", "shards"), format_bytes(written.bytes), monotonic_seconds() - began);
+}
+
+}  // namespace trireme::app

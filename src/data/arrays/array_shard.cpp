@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shards of images with targets of any kind, as `trireme shard hdf5` makes them.
+//
+//   /images   [samples, height, width, channels]
+//   /targets  float32 [samples, n], [samples, height, width, components], or whole numbers
+//             [samples, height, width], where _FillValue does not count; attributes kind, classes
+//   /table    lines "key = value": the table [data.hdf5] and the kind of target of the deck
+#include "array_shard.hpp"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "array_index.hpp"
+#include "data/shards/shard_limits.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/data/shards/shard_writer.hpp"
+
+namespace trireme::data {
+namespace {
+
+std::string paths_in_words(const std::vector<std::string>& paths) {
+  std::vector<std::string> words;
+  for (const std::string& path : paths)
+    words.push_back(fmt::format("\"{}{}\"", path.starts_with('/') ? "" : "/", path));
+  return words.size() == 1 ? words[0] : fmt::format("[{}]", fmt::join(words, ", "));
+}
+
+std::string or_none(const std::optional<double>& number) {
+  return number ? fmt::format("{}", *number) : "none";
+}
+
+}  // namespace
+
+std::vector<std::string> table_lines(const SampleForm& form) {
+  const ArrayForm& arrays = form.arrays;
+  const TargetOptions& target = form.target;
+  std::vector<std::string> lines{
+      "data.hdf5.input = " + paths_in_words(arrays.input),
+      "data.hdf5.target = " + paths_in_words(arrays.target),
+      fmt::format("data.hdf5.layout = \"{}\"", arrays.layout),
+      fmt::format("data.hdf5.samples = \"{}\"",
+                  arrays.samples == ArrayForm::Samples::rows ? "rows" : "files"),
+      fmt::format("data.hdf5.transform = \"{}\"",
+                  arrays.transform == ArrayForm::Transform::none ? "none" : "log1p"),
+      "data.hdf5.fill = " + or_none(arrays.fill),
+      fmt::format("target.kind = \"{}\"", target.answer().word)};
+  if (target.answer().is_map) {
+    lines.push_back(fmt::format("data.hdf5.target_layout = \"{}\"", arrays.target_layout));
+    lines.push_back("target.ignore = " + or_none(target.ignore));
+  }
+  return lines;
+}
+
+SampleForm form_of_shard(const SampleForm& form, AnswerKind stored) {
+  SampleForm own = form;
+  own.target.kind = stored;
+  const bool reads_targets = !form.arrays.is_used() || !form.arrays.target.empty();
+  own.arrays = {.input = {"images"}, .target = {}, .layout = "hwc"};
+  if (reads_targets) own.arrays.target = {"targets"};
+  if (own.target.answer().has_float_targets) own.arrays.target_layout = "hwc";
+  own.target.ignore.reset();
+  return own;
+}
+
+StoredTarget read_stored_target(const io::Hdf5Reader& reader, std::int64_t samples) {
+  const io::Hdf5Index& file = reader.index();
+  StoredTarget target;
+  if (!file.has("targets") || file.has("labels")) return target;
+  const io::StoredDataset& stored = file.dataset("targets");
+  const std::string word = file.attribute_string("targets", "kind");
+  const std::span<const Answer> known = target_answers();
+  const auto answer =
+      std::find_if(known.begin(), known.end(), [&](const Answer& one) { return word == one.word; });
+  validate(answer != known.end() && !answer->is_one_class(),
+           "{}: its attribute kind = \"{}\" is unknown; one of \"classes\", \"values\", \"pixels\" "
+           "and \"field\" is",
+           stored.location, printable(word));
+  target.kind = answer->kind;
+  const std::vector<std::int64_t>& shape = stored.shape;
+  const std::size_t dimensions = !answer->is_map ? 2 : answer->has_float_targets ? 4 : 3;
+  validate(shape.size() == dimensions && shape[0] == samples &&
+               std::all_of(shape.begin() + 1, shape.end(),
+                           [](std::int64_t extent) { return extent >= 1 && extent <= max_extent; }),
+           "{}: has the extents [{}], which are no targets of kind \"{}\" of {}", stored.location,
+           fmt::join(shape, ", "), answer->word, counted(samples, "sample", "samples"));
+  if (!answer->is_map) {
+    target.extents.count = shape[1];
+    return target;
+  }
+  target.extents = {answer->has_float_targets ? shape[3] : file.attribute_int("targets", "classes"),
+                    shape[1], shape[2]};
+  validate(target.extents.count >= 1 && target.extents.count <= max_label + 1,
+           "{}: has {} classes; 1 to {} can be", stored.location, target.extents.count,
+           max_label + 1);
+  return target;
+}
+
+bool is_shard_of_table(const io::Hdf5Reader& reader, const SampleForm& form) {
+  const io::Hdf5Index& file = reader.index();
+  if (!file.has_attribute("/", "format") || !file.has("table")) return false;
+  if (file.attribute_string("/", "format") != "trireme-shard") return false;
+  // Inputs alone: their targets are not compared.
+  const bool reads_targets = !form.arrays.target.empty();
+  const std::vector<std::string>& there = file.strings("table");
+  for (const std::string& line : table_lines(form)) {
+    const std::string key = line.substr(0, line.find(" = ") + 3);
+    const bool is_of_target = key.starts_with("target.") || key.starts_with("data.hdf5.target");
+    if (is_of_target && !reads_targets) continue;
+    const auto stored = std::find_if(there.begin(), there.end(), [&](const std::string& other) {
+      return other.starts_with(key);
+    });
+    const std::string found = stored == there.end() ? key + "unknown" : *stored;
+    validate(found == line,
+             "{}: was made with {}, but the deck has {}; make the shards again with `trireme shard "
+             "hdf5`, or remove the table [data.hdf5], which shards do not need",
+             file.path(), printable(found), printable(line));
+  }
+  return true;
+}
+
+}  // namespace trireme::data
