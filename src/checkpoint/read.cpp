@@ -340,6 +340,7 @@ void reject_folder(const std::string& path) {
 }
 
 Contents read_contents(const io::Hdf5Index& file) {
+  file.refuse_places_outside();
   check_format(file);
   Contents contents;
   contents.sealed = io::has_seal(file.path());

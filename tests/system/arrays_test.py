@@ -449,6 +449,33 @@ class Arrays(harness.Case):
             file.create_virtual_dataset("x", layout)
         self.refuse("is a virtual dataset")
 
+    def test_what_leads_out_of_a_file(self):
+        """Matters only where it is used; `inspect` lists it."""
+        x = self.x[..., 0]
+        self.write("other/b.h5", x=x, y=LABELS)
+        os.rename(self.path("other/b.h5"), self.path("outside.h5"))
+        self.write("other/a.h5", x=x, y=LABELS)
+        with h5py.File(self.path("other/a.h5"), "a") as file:
+            file["entry/data"] = h5py.ExternalLink("outside.h5", "/x")
+            file["circle"] = h5py.SoftLink("/circle")
+            layout = h5py.VirtualLayout(x.shape, "f4")
+            layout[:] = h5py.VirtualSource("outside.h5", "x", x.shape)
+            file.create_virtual_dataset("virtual", layout)
+        self.write_deck(DECK % self.table())
+        words = ("--set", "data.train=other", "--set", "data.validation=")
+        result = harness.run("check", "deck.toml", *words, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        text = harness.run("inspect", "other/a.h5", cwd=self.folder).stdout
+        for name, why in (
+            ("entry/data", "is a link into another file"),
+            ("circle", "its links form a circle"),
+            ("virtual", "is a virtual dataset"),
+        ):
+            self.assertIn("  /%s: cannot be read (" % name, text)
+            self.assertIn("/%s: %s" % (name, why), text)
+            self.refuse(why, "--set", "data.train=other", "--set", "data.hdf5.input=/" + name)
+        self.assertIn('input = "/x"', text)
+
     def test_check_warns_of_large_chunks(self):
         self.write_deck(DECK % self.table())
         options = {"chunks": (6, SIDE, SIDE), "compression": "gzip"}

@@ -84,6 +84,25 @@ class PredictFiles(harness.Case):
         self.assertEqual(result.returncode, 2)
         self.assertIn("would be read with sets the next time", result.text)
 
+    def test_imported_weights(self):
+        """Such a checkpoint names no inputs: those of the files are taken, if the model fits."""
+        self.train_on()
+        for words in (
+            ("export", CHECKPOINT, "--out", "w.safetensors"),
+            ("import", "w.safetensors", "deck.toml", "--out", "imported.h5"),
+        ):
+            self.assertEqual(harness.run(*words, cwd=self.folder).returncode, 0)
+        self.predict("validation.h5", "--out", "trained.h5")
+        text = self.predict("validation.h5", "--out", "out.h5", checkpoint="imported.h5")
+        self.assertIn("names no inputs, as imported ones; those of the files are float32", text)
+        known, found = self.datasets("trained.h5")[0], self.datasets("out.h5")[0]
+        self.assertTrue((found["top_probability"] == known["top_probability"]).all())
+        self.write("other/x.h5", self.x["validation"][:, :2])
+        words = ("other/x.h5", "--out", "no.h5")
+        text = self.predict(*words, checkpoint="imported.h5", expect=2)
+        self.assertIn("imported.h5", text)
+        self.assertIn("layers.0.weight has shape [16, 16]", text)
+
     def make(self, form=np.float32):
         """Writes the sets with inputs of this type."""
         self.x = {}

@@ -18,6 +18,7 @@
 
 #include "account_report.hpp"
 #include "app/commands.hpp"
+#include "array_report.hpp"
 #include "stored_file.hpp"
 #include "trireme/base/batch_job.hpp"
 #include "trireme/base/check.hpp"
@@ -154,34 +155,6 @@ Json describe_shard(const std::string& path, const data::ShardDescription& shard
   json["checksums"] = shard.checksums;
   json["sealed"] = shard.sealed;
   json["file_bytes"] = shard.file_bytes;
-  return json;
-}
-
-Json describe_arrays(const std::string& path, const data::ArrayFileDescription& arrays) {
-  Json json{{"kind", "arrays"}, {"path", path}, {"datasets", Json::array()}};
-  for (const data::ArrayDataset& dataset : arrays.datasets) {
-    Json entry{{"path", dataset.path}};
-    if (!dataset.problem.empty()) {
-      entry["problem"] = dataset.problem;
-    } else {
-      entry["type"] = dataset.type;
-      entry["shape"] = dataset.shape;
-      if (!dataset.storage.empty()) entry["storage"] = dataset.storage;
-      if (!dataset.chunk.empty()) entry["chunk"] = dataset.chunk;
-      entry["compressed"] = dataset.is_compressed;
-      entry["scale_factor"] = dataset.scale;
-      entry["add_offset"] = dataset.offset;
-      entry["missing"] = dataset.missing;
-    }
-    json["datasets"].push_back(entry);
-  }
-  json["hdf5"] = nullptr;
-  if (arrays.guess) {
-    const auto& [form, answer] = *arrays.guess;
-    json["hdf5"] = {{"input", form.input}, {"target", form.target}, {"layout", form.layout}};
-    json["target_kind"] = answer_of(answer).word;
-    if (answer_of(answer).is_map) json["hdf5"]["target_layout"] = form.target_layout;
-  }
   return json;
 }
 
@@ -387,8 +360,11 @@ void describe_file(const std::string& path, Description& description) {
   io::Hdf5Index file = io::index_hdf5(path);
   if (!is_ours(file)) {
     const data::ArrayFileDescription arrays = data::describe_array_file(file);
-    description.json = describe_arrays(path, arrays);
+    description.json = arrays_json(path, arrays);
     description.text = data::to_text(path, arrays);
+  } else if (kind_of(file) == StoredKind::predictions) {
+    description.json = predictions_json(file);
+    description.text = predictions_text(file);
   } else if (kind_of(file) == StoredKind::shard) {
     const data::ShardDescription shard = data::describe_shard(std::move(file));
     description.json = describe_shard(path, shard);
@@ -470,10 +446,10 @@ ExitCode inspect_command(const InspectOptions& options) {
 }  // namespace
 
 void add_inspect(CommandLine& line) {
-  Command command = line.add(
-      "inspect",
-      "Describe a shard, a dataset, an HDF5 file of another program, a checkpoint, a folder of "
-      "checkpoints or a run folder");
+  Command command =
+      line.add("inspect",
+               "Describe a shard, a dataset, an HDF5 file of another program or of predictions, a "
+               "checkpoint, a folder of checkpoints or a run folder");
   const auto options = std::make_shared<InspectOptions>();
   command.option("PATH", options->path, "A file or a folder").required();
   command.flag("--json", options->json, "As one JSON object");

@@ -16,6 +16,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/data/shards/shard.hpp"
 #include "trireme/io/run_names.hpp"
+#include "trireme/train/scores/prediction_rows.hpp"
 
 namespace trireme::app {
 
@@ -37,6 +38,7 @@ StoredKind kind_of(const io::Hdf5Index& file) {
            file.path());
   const std::string format = file.attribute_string("/", "format");
   if (format == "trireme-shard") return StoredKind::shard;
+  if (format == train::predictions_format) return StoredKind::predictions;
   validate(format == "trireme-checkpoint",
            "{}: format is \"{}\", neither \"trireme-shard\" nor \"trireme-checkpoint\"",
            file.path(), printable(format));

@@ -9,12 +9,12 @@
 namespace trireme::app {
 
 /// The kind of an HDF5 file, from its attribute `format`.
-enum class StoredKind { checkpoint, shard };
+enum class StoredKind { checkpoint, shard, predictions };
 
 /// Returns whether an HDF5 file is of this program, from its attributes `format` and `version` and
 /// the names in it; also where `format` is damaged.
 bool is_ours(const io::Hdf5Index& file);
-/// Returns the kind of an HDF5 file. Throws InputError if it is neither kind.
+/// Returns the kind of an HDF5 file. Throws InputError if it is none of them.
 StoredKind kind_of(const io::Hdf5Index& file);
 
 /// Returns the *.h5 names of a folder, sorted; not of its subfolders, and none that begins with a

@@ -213,9 +213,8 @@ ArrayFileDescription describe_array_file(const io::Hdf5Index& file) {
   return description;
 }
 
-std::string to_text(const std::string& path, const ArrayFileDescription& description) {
-  std::string text = fmt::format("{}: HDF5 file of another program, {}\n", path,
-                                 counted(std::ssize(description.datasets), "dataset", "datasets"));
+std::string list_in_words(const ArrayFileDescription& description) {
+  std::string text;
   for (const ArrayDataset& dataset : description.datasets) {
     text += fmt::format("  {}: ", printable(dataset.path));
     if (!dataset.problem.empty()) {
@@ -232,6 +231,13 @@ std::string to_text(const std::string& path, const ArrayFileDescription& descrip
       text += fmt::format(", missing: {}", fmt::join(dataset.missing, ", "));
     text += "\n";
   }
+  return text;
+}
+
+std::string to_text(const std::string& path, const ArrayFileDescription& description) {
+  std::string text = fmt::format("{}: HDF5 file of another program, {}\n", path,
+                                 counted(std::ssize(description.datasets), "dataset", "datasets"));
+  text += list_in_words(description);
   if (!description.guess) {
     text +=
         "no table is proposed: no dataset looks like targets of the samples of a larger one; name "

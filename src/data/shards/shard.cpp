@@ -127,6 +127,7 @@ const char* storage_of(const io::StoredDataset& dataset) {
 
 ShardDescription read_header(const io::Hdf5Reader& reader) {
   const io::Hdf5Index& file = reader.index();
+  file.refuse_places_outside();
   validate(
       file.has_attribute("/", "format"),
       "{}: is no shard: the attribute format = \"trireme-shard\" of its root group is missing; "

@@ -60,6 +60,29 @@ std::string join(const std::string& parent, const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+/// Returns how an object leads out of its file; "" if it does not.
+std::string place_outside(const detail::ReportedObject& reported) {
+  using Layout = detail::ReportedDataset::Layout;
+  if (reported.kind == detail::ReportedObject::Kind::link_to_other_file && reported.problem.empty())
+    return "is a link into another file, which is not followed; copy the data into this file";
+  if (!reported.dataset) return "";
+  if (reported.dataset->layout == Layout::in_other_files)
+    return "is a virtual dataset (its data are in other files), which is not supported; copy it "
+           "into a plain dataset";
+  if (reported.dataset->layout == Layout::external)
+    return "its data are in another file (external storage), which is not supported; copy it into "
+           "a plain dataset";
+  return "";
+}
+
+}  // namespace
+
+void Hdf5Index::refuse_places_outside() const {
+  if (!outside_.empty()) throw InputError(outside_);
+}
+
 Hdf5Index::Hdf5Index(std::string path, std::int64_t file_bytes, std::string report)
     : path_(std::move(path)), file_bytes_(file_bytes), report_(std::move(report)) {
   ByteReader reader(report_);
@@ -82,26 +105,20 @@ Hdf5Index& Hdf5Index::operator=(Hdf5Index&&) noexcept = default;
 
 void Hdf5Index::add(detail::ReportedObject reported) {
   const std::string location = location_of(reported.path);
-  validate(reported.kind != Object::Kind::link_to_other_file || !reported.problem.empty(),
-           "{}: is a link into another file, which is not followed; copy the data into this file",
-           location);
   auto object = std::make_unique<Object>();
   object->kind = reported.kind;
   object->problem = reported.problem;
+  const std::string outside = place_outside(reported);
+  if (!outside.empty()) {
+    object->problem = outside;
+    if (outside_.empty()) outside_ = fmt::format("{}: {}", location, outside);
+  }
   object->target = reported.target;
   object->attributes_problem = reported.attributes_problem;
   for (detail::ReportedAttribute& attribute : reported.attributes)
     object->attributes.emplace(attribute.name, std::move(attribute));
   if (reported.dataset) {
     detail::ReportedDataset& dataset = *reported.dataset;
-    validate(dataset.layout != detail::ReportedDataset::Layout::in_other_files,
-             "{}: is a virtual dataset (its data are in other files), which is not supported; copy "
-             "it into a plain dataset",
-             location);
-    validate(dataset.layout != detail::ReportedDataset::Layout::external,
-             "{}: its data are in another file (external storage), which is not supported; copy it "
-             "into a plain dataset",
-             location);
     object->strings = std::move(dataset.strings);
     object->strings_problem = dataset.strings_problem;
     try {
@@ -197,7 +214,12 @@ std::vector<std::string> Hdf5Index::list_datasets(const std::string& group) cons
                detail::max_report_bytes >> 20);
       const std::string name = child->first.substr(prefix.size());
       if (name.empty() || name.find('/') != std::string::npos) continue;
-      const Object* object = find(child->first);
+      const Object* object = nullptr;
+      try {
+        object = find(child->first);
+      } catch (const InputError&) {
+        // Links in a circle. dataset() says so.
+      }
       const bool is_group = object != nullptr && object->kind == Object::Kind::group;
       (is_group ? pending : datasets).push_back(join(current, name));
     }

@@ -136,22 +136,27 @@ void predict_arrays(const ArrayPredictRequest& request, Log& log,
   const Answer& answer = deck.target.answer();
   if (request.check) request.check(answer);
   const std::optional<TrainedImages> trained = trained_images_of(contents.info, path);
-  validate(trained.has_value(),
-           "{}: names no size of its inputs; make it by trireme train of this version", path);
-  ArrayPrediction prediction{.files = {},
-                             .target = deck.target,
-                             .outputs = outputs_of(deck, contents, trained->extents, path),
-                             .classes = {},
-                             .deck = contents.info.deck,
-                             .checkpoint_digest = checkpoint::combined_digest(contents.tensors)};
   data::SampleForm form = evaluation_form(deck);
   form.arrays.target.clear();
   data::DatasetIndex index = data::index_dataset(request.places, form);
+  ArrayPrediction prediction{.files = {},
+                             .target = deck.target,
+                             .outputs = {},
+                             .classes = {},
+                             .deck = contents.info.deck,
+                             .checkpoint_digest = checkpoint::combined_digest(contents.tensors)};
   for (const data::ShardIndex& file : index.shards) prediction.files.push_back({file.path, 0});
   const data::Dataset set(std::move(index), form);
   for (std::size_t i = 0; i < prediction.files.size(); ++i)
     prediction.files[i].samples = set.info().shard_samples[i];
-  validate_inputs(set.info(), prediction.files.front().path, *trained, path, log);
+  const data::DatasetInfo& samples = set.info();
+  const Shape extents{samples.height, samples.width, samples.channels};
+  if (trained)
+    validate_inputs(samples, prediction.files.front().path, *trained, path, log);
+  else
+    log.info("{}: names no inputs, as imported ones; those of the files are {} {}", path,
+             to_string(samples.pixel_type), to_string(extents));
+  prediction.outputs = outputs_of(deck, contents, extents, path);
   const data::DatasetInfo info = described(set.info(), answer, prediction.outputs);
   // 2. Build the replica and load the weights.
   deck.batch.micro = std::min(info.samples, max_predicted_at_once);

@@ -41,6 +41,8 @@ struct ArrayFileDescription {
 /// Returns the description of an indexed file.
 ArrayFileDescription describe_array_file(const io::Hdf5Index& file);
 
+/// Returns a line for each dataset.
+std::string list_in_words(const ArrayFileDescription& description);
 /// Returns a description as text for people, with the tables as TOML.
 std::string to_text(const std::string& path, const ArrayFileDescription& description);
 

@@ -82,13 +82,16 @@ struct StoredDataset {
 class Hdf5Index {
  public:
   /// Parses and checks the report of the child process. Throws InputError that names the file: the
-  /// file cannot be read, or contains something that no file of this program contains (links to
-  /// other files, virtual datasets, external storage, a metadata cache image). A fault of a single
-  /// object is reported when that object is used.
+  /// file cannot be read, or contains a metadata cache image. A fault of a single object is reported
+  /// when that object is used: also that it leads out of the file (a link, a virtual dataset,
+  /// external storage).
   Hdf5Index(std::string path, std::int64_t file_bytes, std::string report);
   ~Hdf5Index();
   Hdf5Index(Hdf5Index&&) noexcept;
   Hdf5Index& operator=(Hdf5Index&&) noexcept;
+
+  /// Throws InputError if any object leads out of the file. No file of this program has such.
+  void refuse_places_outside() const;
 
   const std::string& path() const { return path_; }
   std::int64_t file_bytes() const { return file_bytes_; }
@@ -136,6 +139,7 @@ class Hdf5Index {
   std::string path_;
   std::int64_t file_bytes_;
   std::string report_;
+  std::string outside_;  ///< the first object that leads out of the file, and how
   /// By path without the leading slash; "" is the root group.
   std::map<std::string, std::unique_ptr<Object>> objects_;
 };
