@@ -11,6 +11,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/data/arrays/array_files.hpp"
 
 namespace trireme::app {
 
@@ -18,6 +19,10 @@ void add_deck_options(Command& command, DeckSource& source, DeckUse use) {
   Option deck = command.option("DECK", source.path,
                                "The deck: a TOML file that describes the whole experiment");
   if (use == DeckUse::required) deck.required();
+  add_deck_overrides(command, source);
+}
+
+void add_deck_overrides(Command& command, DeckSource& source) {
   command
       .option("--set", source.sets,
               "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated")
@@ -40,6 +45,15 @@ std::vector<keys::Override> overrides_of(const DeckSource& source) {
     overrides.push_back({set.substr(0, equals), set.substr(equals + 1)});
   }
   return overrides;
+}
+
+void validate_no_data(const deck::Deck& deck, const char* option, const std::string& given,
+                      const std::string& file) {
+  if (!deck.data.hdf5.is_used()) return;
+  for (const std::string& place : {deck.data.train, deck.data.validation, deck.data.test})
+    validate(place.empty() || !data::takes_array_file(place, file),
+             "{} {}: would be read with {} the next time; name another folder", option, given,
+             place);
 }
 
 deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world,

@@ -24,6 +24,9 @@ enum class DeckUse { required, optional };
 /// Adds DECK, --set and --unset to a command; `source` must live until the command has run.
 void add_deck_options(Command& command, DeckSource& source, DeckUse use = DeckUse::required);
 
+/// Adds --set and --unset alone.
+void add_deck_overrides(Command& command, DeckSource& source);
+
 /// Returns the keys to remove, then the keys to set. Throws InputError if a value is missing.
 std::vector<keys::Override> overrides_of(const DeckSource& source);
 
@@ -31,6 +34,11 @@ std::vector<keys::Override> overrides_of(const DeckSource& source);
 /// InputError on all ranks alike.
 deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world,
                      deck::DeckPurpose purpose = deck::DeckPurpose::training);
+
+/// Throws InputError if a file would be read with a set of the deck the next time. `option` and
+/// `given`: the option that leads to the file, and its value.
+void validate_no_data(const deck::Deck& deck, const char* option, const std::string& given,
+                      const std::string& file);
 
 /// Runs `body`, which checks a deck against data, ranks and sizes. Adds the line of the key in the
 /// deck to an InputError that names a key.

@@ -4,6 +4,8 @@
 // deck or a shard, so only files that do not exist, and files of the same form, are replaced.
 #include "output_file.hpp"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -54,6 +56,13 @@ bool is_stream(const fs::file_status& status) {
   return fs::is_character_file(status) || fs::is_fifo(status);
 }
 
+/// Returns whether viewers take files of this ending for another form than that of `example`.
+bool is_ending_of_another(const std::string& ending, const std::string& example) {
+  constexpr std::array known{".png", ".svg", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".html"};
+  return ending != fs::path(example).extension() &&
+         std::find(known.begin(), known.end(), ending) != known.end();
+}
+
 }  // namespace
 
 void validate_output(const char* option, const std::string& path, OutputForm form) {
@@ -64,6 +73,10 @@ void validate_output(const char* option, const std::string& path, OutputForm for
     return;
   }
   reject_address(fmt::format("{} {}", option, path), path);
+  const std::string ending = fs::path(path).extension().string();
+  validate(!is_ending_of_another(ending, example),
+           "{0} {1}: a {2} file is written, so its name must not end in {3}; name it as in {0} {4}",
+           option, path, name, ending, example);
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   validate(!fs::is_directory(status), "{} {}: is a folder; name a file in it", option, path);

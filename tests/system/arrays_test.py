@@ -393,6 +393,49 @@ class Arrays(harness.Case):
         self.assertIn("/a: cannot be read (", text)
         self.assertIn('"/x"', text[text.index("[data.hdf5]") :])
 
+    def test_proposed_tables(self):
+        """Maps may be smaller than inputs, and names of targets go before other numbers."""
+        x, rng = self.x[..., 0], np.random.default_rng(5)
+        half = rng.integers(0, 3, (SAMPLES, SIDE // 2, SIDE // 2))
+        numbers = {name: rng.normal(size=SAMPLES) for name in ("time", "target_mass", "run")}
+        for content, lines in (
+            ({"mask": half}, ('target = "/mask"', "maps that are 2 times smaller")),
+            ({"mask": half[:, 1:]}, ("no table is proposed",)),
+            (numbers, ('target = "/target_mass"', 'kind = "values"')),
+            ({"run": numbers["run"], "mass": numbers["time"]}, ('target = ["/mass", "/run"]',)),
+        ):
+            self.write("other/a.h5", x=x, **content)
+            text = harness.run("inspect", self.path("other/a.h5")).stdout
+            for line in lines:
+                self.assertIn(line, text)
+
+    def test_notes_on_classes(self):
+        x, deck = self.x[..., 0], DECK % self.table()
+        begin, end = deck.index("[model]"), deck.index("[data]")
+        block = '{ kind = "conv", channels = 4, kernel = 1 }'
+        chain = '[model]\nkind = "chain"\nblocks = [%s]\n' % block
+        target = '[target]\nkind = "pixels"\nclasses = 4\nignore = 3\n'
+        maps = deck[:begin] + chain + deck[end:] + target
+        mask, some = np.full(x.shape, 3), np.arange(SAMPLES)[:, None, None] % 4
+        for y, text, note in (
+            (LABELS, deck, None),
+            (LABELS + 1, deck, "no sample has class 0; classes are numbered from 0"),
+            (np.where(LABELS == 1, 3, LABELS), deck, "no sample has class 1"),
+            (mask, maps, "no pixel of 32 samples counts; is target.ignore right?"),
+            (mask - 1, maps, "no pixel of 32 samples has class 0; classes are numbered from 0"),
+            (mask - some, maps, None),
+        ):
+            self.write("other/a.h5", x=x, y=y)
+            self.write_deck(text)
+            places = ("--set", "data.train=other", "--set", "data.validation=")
+            result = harness.run("check", "deck.toml", *places, cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+            if note:
+                self.assertIn(note, result.text)
+            else:
+                self.assertNotIn("class 0", result.text)
+                self.assertNotIn("no sample", result.text)
+
     def test_other_commands_on_files_of_other_programs(self):
         self.write("other/a.nc", x=self.x[..., 0])
         text = harness.run("inspect", self.path("other/a.nc")).stdout

@@ -133,6 +133,22 @@ class MapPredictions(harness.Case):
             np.testing.assert_array_equal(np.moveaxis(file["target"][:], -1, 1), targets)
             values = file["value"][:]
             self.assertTrue((file["index"][:] == np.arange(samples)).all())
+        # 360 answers and targets are 360 MiB.
+        words = ("deck.toml", "--checkpoint", CHECKPOINT, *more[:-1], "--predictions", "again.h5")
+        process = subprocess.Popen(
+            (harness.TRIREME, "evaluate", *words),
+            cwd=self.folder,
+            env=harness.environment(),
+            stdout=subprocess.DEVNULL,
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        self.assertEqual(status, 0)
+        self.assertLess(used.ru_maxrss, 250 << 10)
+        text = self.succeeds("inspect", "again.h5")
+        self.assertIn("again.h5: predictions of %s for the split validation" % CHECKPOINT, text)
+        self.assertIn("  /value: float32 [360, 256, 256, 2], contiguous", text)
+        described = json.loads(self.succeeds("inspect", "again.h5", "--json"))
+        self.assertEqual((described["kind"], described["split"]), ("predictions", "validation"))
         # A few samples as a small file, which is written at once, has them.
         with h5py.File(self.path("validation.h5")) as file, h5py.File(
             self.path("few.h5"), "w"

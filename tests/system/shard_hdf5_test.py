@@ -15,6 +15,7 @@ import harness
 try:
     import h5py
     import numpy as np
+    from PIL import Image
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
 
@@ -184,14 +185,38 @@ class ShardHdf5(harness.Case):
 
     def test_random_order(self):
         self.deck_of("values")
-        self.shard("train", "--shuffle", "3")
+        self.shard("train", "--shuffle", "3", "--shards", "3")
         with h5py.File(self.path("train.h5")) as file:
-            expected = np.column_stack([file["scalar"][:], file["vector"][:]])
-        with h5py.File(self.path("sharded/train/shard_00000.h5")) as file:
-            found = file["targets"][:]
+            v = (file["v"][:] / 256).astype("f4").reshape(SAMPLES, -1)
+            expected = np.column_stack([v, file["scalar"][:], file["vector"][:]])
+        found = []
+        for i in range(3):
+            with h5py.File(self.path("sharded/train/shard_%05d.h5" % i)) as file:
+                v = file["images"][..., 1].reshape(len(file["images"]), -1)
+                found.append(np.column_stack([v, file["targets"][:]]))
+        found = np.concatenate(found)
         self.assertFalse(np.array_equal(found, expected))
         order = lambda rows: rows[np.lexsort(rows.T)]
         np.testing.assert_array_equal(order(found), order(expected))
+
+    def test_many_classes_of_pixels(self):
+        """Are stored with as few bytes as hold them and the number that does not count."""
+        for classes, kind in ((255, "u1"), (256, "u2"), (65536, "i4")):
+            mask = np.random.default_rng(classes).integers(0, classes, (SAMPLES, HEIGHT, WIDTH))
+            mask[0, 0] = -5
+            mask[1, 1, 1] = classes - 1
+            with h5py.File(self.path("train.h5"), "r+") as file:
+                del file["mask"]
+                file["mask"] = mask.astype("i8")
+            self.deck_of("pixels")
+            words = ("--set", "target.ignore=-5", "--set", "target.classes=%d" % classes)
+            self.shard("train", *words, "--overwrite")
+            with h5py.File(self.path("sharded/train/shard_00000.h5")) as file:
+                self.assertEqual(file["targets"].dtype, kind)
+                found, none = file["targets"][:].astype("i8"), file["targets"].attrs["_FillValue"]
+            np.testing.assert_array_equal(np.where(found == none, -5, found), mask)
+            result = harness.run("verify", "sharded/train", cwd=self.folder)
+            self.assertIn(": whole", result.stdout)
 
     def test_bytes_at_any_number_of_ranks(self):
         self.deck_of("field")
@@ -232,23 +257,84 @@ class ShardHdf5(harness.Case):
             self.assertIn(words, whole.stdout)
 
     def test_damage(self):
-        """A changed target is found by `verify`, and by training with data.verify."""
+        """A changed number is found by `verify`, and by training with data.verify."""
         self.deck_of("values")
-        self.shard("train")
-        path = self.path("sharded/train/shard_00000.h5")
-        with h5py.File(path) as file:
-            place = file["targets"].id.get_offset() + 5 * 12 + 1
-        with open(path, "r+b") as file:
-            file.seek(place)
-            byte = file.read(1)
-            file.seek(place)
-            file.write(bytes([byte[0] ^ 1]))
-        result = harness.run("verify", "sharded/train", cwd=self.folder)
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("damaged", result.stderr)
-        words = ("--set", "data.train=sharded/train", "--set", "data.verify=1")
-        result = self.train(*words, expect=2)
-        self.assertIn("block 0 of /images and /targets", result.stderr)
+        for name, row in (("targets", 12), ("images", HEIGHT * WIDTH * 8)):
+            self.shard("train", "--overwrite")
+            path = self.path("sharded/train/shard_00000.h5")
+            with h5py.File(path) as file:
+                place = file[name].id.get_offset() + 5 * row + 1
+            with open(path, "r+b") as file:
+                file.seek(place)
+                byte = file.read(1)
+                file.seek(place)
+                file.write(bytes([byte[0] ^ 1]))
+            result = harness.run("verify", "sharded/train", cwd=self.folder)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("damaged", result.stderr)
+            words = ("--set", "data.train=sharded/train", "--set", "data.verify=1")
+            result = self.train(*words, expect=2)
+            self.assertIn("block 0 of /images and /targets", result.stderr)
+
+    def test_shards_of_others(self):
+        """Attributes of packed values do not matter in /images, and target.ignore does without
+        _FillValue. Shards and files may be in one folder."""
+        self.deck_of("pixels")
+        self.shard("train", out="mine")
+        with h5py.File(self.path("mine/shard_00000.h5")) as file:
+            images, targets = file["images"][:], file["targets"][:]
+        os.mkdir(self.path("theirs"))
+        for kind in ("u1", "u2", "f2", "f4"):
+            losses = []
+            for attributes in ({}, {"scale_factor": 2.0, "_FillValue": 1, "add_offset": 7}):
+                with h5py.File(self.path("theirs/a.h5"), "w") as file:
+                    file.attrs["format"] = "trireme-shard"
+                    file["images"] = (images * 200).astype(kind)
+                    file["images"].attrs.update(attributes)
+                    file["targets"] = targets
+                    file["targets"].attrs.update({"kind": "pixels", "classes": CLASSES})
+                text = open(self.path("deck.toml")).read()
+                begin, end = text.index("[data.hdf5]"), text.index("\n[", text.index("layout = "))
+                self.write_deck(text[:begin] + text[end + 1 :], "bare.toml")
+                words = ("--set", "data.train=theirs", "--unset", "data.validation")
+                words += ("--unset", "evaluate.every", "--set", "run.folder=" + kind)
+                ignored = ("--set", "target.ignore=255", "--restart", "none")
+                self.train(*words, *ignored, deck="bare.toml")
+                losses.append(harness.losses(self.path(kind)))
+            self.assertEqual(len(losses[0]), 6)
+            self.assertEqual(losses[0], losses[1])
+        result = self.train(*words, "--restart", "none", deck="bare.toml", expect=2)
+        self.assertIn("255", result.stderr)
+        os.mkdir(self.path("mixed"))
+        shutil.copy(self.path("mine/shard_00000.h5"), self.path("mixed"))
+        shutil.copy(self.path("train.h5"), self.path("mixed/a.h5"))
+        self.train("--set", "data.train=mixed", "--set", "run.folder=mixed_run")
+
+    def test_encoded_images_have_classes(self):
+        self.deck_of("values")
+        os.makedirs(self.path("photos/a"))
+        os.makedirs(self.path("photos/b"))
+        for i in range(16):
+            pixels = np.full((32, 32, 3), i * 9, np.uint8)
+            Image.fromarray(pixels).save(self.path("photos", "ab"[i % 2], "%d.png" % i))
+        words = ("shard", "folder", "photos", "--encode", "png", "--out", "png")
+        self.assertEqual(harness.run(*words, cwd=self.folder).returncode, 0)
+        unset = [
+            word
+            for key in ("input", "target", "layout", "fill")
+            for word in ("--unset", "data.hdf5." + key)
+        ]
+        words = (
+            "--set",
+            "data.train=png",
+            "--unset",
+            "data.validation",
+            "--unset",
+            "evaluate.every",
+        )
+        words += ("--set", "data.augment.random_resized_crop={size=16}")
+        result = self.train(*words, *unset, "--unset", "target.normalize", expect=2)
+        self.assertIn('targets of kind "class", but target.kind = "values"', result.stderr)
 
     def test_files_have_no_checksums(self):
         self.deck_of("values")
@@ -328,7 +414,12 @@ class ShardHdf5(harness.Case):
         files = ("--set", "data.train=files")
         for out in ("files", "files/"):
             result = self.shard("train", *files, expect=2, out=out)
-            self.assertIn("would be read with data.train", result.stderr)
+            self.assertIn("would be read with files the next time", result.stderr)
+        # Another set of the deck would include them.
+        for place in ("files", "*/shard*.h5"):
+            words = ("--set", "data.validation=" + place)
+            result = self.shard("train", *words, expect=2, out="files")
+            self.assertIn("would be read with %s the next time" % place, result.stderr)
         with h5py.File(self.path("train.h5"), "r+") as file:
             file["vector"][7, 1] = np.inf
         result = self.shard("train", expect=2)

@@ -476,6 +476,8 @@ class Npy(sources.Case):
         for images, labels, saying in (
             (self.images.astype("f4"), None, "takes images of numpy.uint8"),
             (self.images[0, 0], None, "its shape is [9, 3]; images are [samples, height"),
+            (self.images[:0], self.labels[:0], "its shape is [0, 8, 9, 3]"),
+            (self.images.view([("r", "u1"), ("g", "u1"), ("b", "u1")]), None, "x.npy: has type"),
             (np.asfortranarray(self.images), None, "in the order of Fortran"),
             (None, self.labels.astype("f8"), "labels are little-endian integers"),
             (None, self.labels.astype(">i4"), "has type '>i4'"),

@@ -58,6 +58,13 @@ std::string outputs_in_words(const AnswerExtents& outputs, const Answer& answer)
 
 struct DatasetIndex;
 
+/// The targets that are read.
+enum class TargetUse : std::uint8_t {
+  as_said,   ///< those that SampleForm::target says
+  none,      ///< inputs alone
+  of_shards  ///< those that shards have, to describe them
+};
+
 /// How the stored samples of a set become samples of the model.
 struct SampleForm {
   SampleForm() = default;
@@ -69,8 +76,7 @@ struct SampleForm {
   ImageForm image;   ///< images; ignored for tokens
   ArrayForm arrays;  ///< used for files of other programs, which hold images
   TargetOptions target;
-  /// Takes targets of the kind that shards have, whatever `target` says, to describe them.
-  bool takes_any_target = false;
+  TargetUse target_use = TargetUse::as_said;
 };
 
 /// Time that a thread spent with samples, in seconds.

@@ -29,6 +29,7 @@
 #include "app/resolved_run.hpp"
 #include "augmented_images.hpp"
 #include "check_report.hpp"
+#include "class_notes.hpp"
 #include "schedule_plot.hpp"
 #include "trireme/base/host.hpp"
 #include "trireme/model/family.hpp"
@@ -207,10 +208,15 @@ ExitCode check(const CheckArguments& arguments) {
   std::vector<std::string> pictures;
   with_deck_locations(deck, [&] {
     if (arguments.statistics) report.statistics = measure_statistics(deck, *run.train_set);
-    if (run.train_set && (deck.data.hdf5.is_used() || !deck::answer_of(deck).is_one_class()))
+    // Pixels of 8 bits are always in 0..1.
+    if (run.train_set &&
+        (run.train_set->info().pixel_type != DType::uint8 || deck::answer_of(deck).has_units))
       for (std::string& note :
            notes_on_scale(deck, report.statistics ? *report.statistics
                                                   : estimate_statistics(deck, *run.train_set)))
+        report.notes.push_back(std::move(note));
+    if (run.train_set)
+      for (std::string& note : notes_on_classes(deck, *run.train_set))
         report.notes.push_back(std::move(note));
     if (!arguments.images.empty())
       pictures.push_back(draw_augmented_images(deck, *run.train_set, arguments.images));

@@ -45,7 +45,8 @@ Json arrays_json(const std::string& path, const data::ArrayFileDescription& arra
   Json json{{"kind", "arrays"}, {"path", path}, {"datasets", list_datasets(arrays)}};
   json["hdf5"] = nullptr;
   if (arrays.guess) {
-    const auto& [form, answer] = *arrays.guess;
+    const data::ArrayForm& form = arrays.guess->form;
+    const AnswerKind answer = arrays.guess->answer;
     json["hdf5"] = {{"input", form.input}, {"target", form.target}, {"layout", form.layout}};
     json["target_kind"] = answer_of(answer).word;
     if (answer_of(answer).is_map) json["hdf5"]["target_layout"] = form.target_layout;

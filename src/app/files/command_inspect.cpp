@@ -160,7 +160,7 @@ Json describe_shard(const std::string& path, const data::ShardDescription& shard
 
 Json describe_dataset(const std::string& path) {
   data::SampleForm form;
-  form.takes_any_target = true;
+  form.target_use = data::TargetUse::of_shards;
   data::DatasetIndex index = data::index_dataset(path, form);
   std::vector<std::int64_t> rows;
   for (const data::ShardIndex& shard : index.shards) rows.push_back(shard.samples().shape[0]);

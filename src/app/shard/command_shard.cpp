@@ -65,7 +65,7 @@ const std::vector<Format>& formats() {
       {"cifar", images_of(data::catalog_cifar), of_records},
       {"folder", images_of(data::catalog_folder), of_files},
       {"tar", images_of(data::catalog_tar), of_files},
-      {"hdf5", shard_arrays, {"--split", "--set", "--range", "--classes", "--shuffle"}},
+      {"hdf5", shard_arrays, {"--split", "--set", "--unset", "--range", "--classes", "--shuffle"}},
       {"text",
        shard_texts,
        {"--tokenizer", "--train-tokenizer", "--vocabulary", "--end-of-text", "--hold-out",
@@ -178,9 +178,7 @@ void add_image_options(Command& shard, ShardCommand& command) {
 void add_array_options(Command& shard, ShardCommand& command) {
   shard.option("--split", command.split, "hdf5: the set of the deck (default: train)")
       .type_name("train|validation|test");
-  shard.option("--set", command.sets, "hdf5: override one key of the deck; may be repeated")
-      .type_name("KEY=VALUE")
-      .one_value_each();
+  add_deck_overrides(shard, command.deck);
 }
 
 /// Adds the options of sources of texts and tokens.

@@ -57,10 +57,7 @@ std::vector<std::string> check_command(const ShardCommand& command, const deck::
            "{}: has no table [data.hdf5], which says how to read the files (trireme inspect FILE "
            "proposes one)",
            command.sources[0]);
-  validate(!data::takes_array_file(place, fs::path(command.out) / data::shard_file_name(0)),
-           "--out {}: its shards would be read with data.{} = \"{}\" the next time; name another "
-           "folder",
-           command.out, command.split, place);
+  validate_no_data(deck, "--out", command.out, fs::path(command.out) / data::shard_file_name(0));
   if (!command.overwrite) check_target_folder("--out", command.out, false);
   return data::array_paths(place);
 }
@@ -68,7 +65,7 @@ std::vector<std::string> check_command(const ShardCommand& command, const deck::
 /// Returns a hash of all that decides the shards, beside the options and files of the command.
 std::uint64_t identity_of(const ShardCommand& command, const data::SampleForm& form) {
   io::Xxh3 hash;
-  std::vector<std::string> words = data::table_lines(form);
+  std::vector<std::string> words = data::table_lines(form.arrays, form.target);
   words.push_back(command.split);
   words.push_back(fmt::format("{}", form.target.classes));
   for (const std::string& word : words) hash.update(word.c_str(), word.size() + 1);
@@ -118,26 +115,15 @@ class SampleReader {
 /// Returns what all shards share.
 data::ImageSetOptions set_of(const data::DatasetInfo& info, const data::SampleForm& form,
                              const std::vector<std::string>& classes) {
-  data::ImageSetOptions set{
+  const data::ImageSetOptions set{
       .height = info.height,
       .width = info.width,
       .channels = info.channels,
       .classes = classes,
       .pixel_type = info.pixel_type == DType::float16 ? DType::float32 : info.pixel_type,
-      .target = {form.target.kind, {}},
-      .table = data::table_lines(form)};
-  if (form.target.kind != AnswerKind::one_class) set.target.extents = info.target;
+      .target = {form.target.kind, info.target},
+      .table = data::table_lines(form.arrays, form.target)};
   return set;
-}
-
-std::int64_t write_shard(const std::string& path, const data::ImageSetOptions& set,
-                         const std::vector<std::byte>& images,
-                         const std::vector<std::byte>& targets) {
-  if (set.target.kind != AnswerKind::one_class)
-    return data::write_target_shard(path, set, images, targets);
-  return data::write_image_shard(path, set, images,
-                                 {reinterpret_cast<const std::int32_t*>(targets.data()),
-                                  targets.size() / sizeof(std::int32_t)});
 }
 
 }  // namespace
@@ -147,7 +133,8 @@ void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Lo
   ShardCommand command = given;
   validate(command.sources.size() == 1, "shard hdf5: {} decks given; name one",
            command.sources.size());
-  const deck::Deck deck = read_deck({command.sources[0], command.sets, {}}, world);
+  const deck::Deck deck =
+      read_deck({command.sources[0], command.deck.sets, command.deck.unsets}, world);
   const data::SampleForm form = form_of(deck);
   std::vector<std::string> classes;
   comm::together(world, [&] {
@@ -172,10 +159,9 @@ void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Lo
     shuffle.emplace(random_key(static_cast<std::uint64_t>(command.shuffle), "shard"),
                     static_cast<std::uint64_t>(samples));
   const data::ImageSetOptions options = set_of(info, form, classes);
-  const std::int64_t sample_bytes =
-                         options.image_bytes() + (options.target.kind == AnswerKind::one_class
-                                                      ? std::int64_t{4}
-                                                      : options.target_bytes()),
+  const std::string& place = deck.data.*deck::folder_of_split(command.split);
+  options.check_extents(place);
+  const std::int64_t sample_bytes = options.image_bytes() + options.target_bytes(),
                      wanted = number_of_shards(command, samples * sample_bytes),
                      shards = command.shards > 0 ? wanted : std::min(wanted, samples);
   validate(shards <= samples, "--shards {}: there are only {} samples", shards, samples);
@@ -192,11 +178,13 @@ void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Lo
     if (written.keep(path)) return progress.keep(end - first);
     images.clear();
     targets.clear();
+    images.reserve(static_cast<std::size_t>((end - first) * options.image_bytes()));
+    targets.reserve(static_cast<std::size_t>((end - first) * options.target_bytes()));
     for (std::int64_t position = first; position < end; ++position) {
       reader.append(position, images, targets);
       progress.add_written();
     }
-    written.bytes += write_shard(path.string(), options, images, targets);
+    written.bytes += data::write_image_shard(path.string(), options, images, targets);
   });
   written.sum_over_ranks(world, command.out, shards, log);
   out.publish();

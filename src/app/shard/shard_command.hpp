@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/deck_source.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/data/sources/image_catalog.hpp"
@@ -33,8 +34,8 @@ struct ShardCommand {
   std::string on_error = "stop";
   std::uint64_t source_identity = 0;  // hash of what is read from the source; set by its format
   // HDF5 files.
-  std::string split = "train";    // set of the deck
-  std::vector<std::string> sets;  // KEY=VALUE of the deck
+  std::string split = "train";  // set of the deck
+  DeckSource deck;              // its overrides; the source is its path
   // Texts and tokens.
   std::string field = "text";  // jsonl: the member with the text
   // Texts: "bytes" or the path of a model; empty: bytes, or the trained one.

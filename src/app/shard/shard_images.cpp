@@ -203,6 +203,7 @@ std::vector<std::int64_t> cut_by_bytes(const Plan& plan, std::int64_t shards, st
 /// later move no other one to another shard. Throws InputError if there are fewer samples.
 void cut_shards(const ShardCommand& command, Plan& plan) {
   const std::int64_t samples = plan.samples();
+  validate(samples > 0, "{}: has no images", command.sources.front());
   const std::int64_t bytes = plan.storage.is_raw()
                                  ? samples * plan.set.height * plan.set.width * plan.set.channels
                                  : source_bytes(plan);
@@ -294,7 +295,8 @@ class ShardWork {
     else
       io::replace_file(list.string(), skipped);
     return plan_.storage.is_raw()
-               ? data::write_image_shard(path, plan_.set, images_, labels_)
+               ? data::write_image_shard(path, plan_.set, images_,
+                                         std::as_bytes(std::span(labels_)))
                : data::write_encoded_image_shard(path, plan_.set, images_, offsets_, labels_);
   }
 

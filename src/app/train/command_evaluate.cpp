@@ -34,9 +34,6 @@
 namespace trireme::app {
 namespace {
 
-// Answers that a rank keeps before it writes a part of the file of --predictions.
-constexpr std::int64_t max_kept_bytes = std::int64_t{64} << 20;
-
 struct EvaluateOptions {
   DeckSource deck;
   std::string checkpoint, split = "validation";
@@ -125,11 +122,7 @@ void validate_options(const EvaluateOptions& options, const std::vector<std::str
   if (is_given("--confusion")) validate_confusion_file(options.confusion);
   if (!is_given("--predictions")) return;
   validate_predictions_file("--predictions", options.predictions, options.overwrites);
-  for (const std::string& place : {deck.data.train, deck.data.validation, deck.data.test})
-    validate(!deck.data.hdf5.is_used() || place.empty() ||
-                 !data::takes_array_file(place, options.predictions),
-             "--predictions {}: would be read with {} the next time; name a file in another folder",
-             options.predictions, place);
+  validate_no_data(deck, "--predictions", options.predictions, options.predictions);
 }
 
 /// Keeps the results of this rank's samples, and writes the file of --predictions. Functions with
@@ -173,10 +166,9 @@ class RankResults {
 
   /// Writes what is kept if it is large on one rank. Small files are written at the end: an error
   /// then costs no results.
-  void write_if_large(std::int64_t max_kept_bytes) {
-    if (writes_ &&
-        world_.all_reduce(train::bytes_of(predictions_), comm::Reduction::max) > max_kept_bytes)
-      write();
+  void write_if_large() {
+    const std::int64_t kept = train::bytes_of(predictions_);
+    if (world_.all_reduce(kept, comm::Reduction::max) > max_kept_answers) write();
   }
 
   /// Writes the rest, and puts the file in its place.
@@ -277,7 +269,7 @@ ExitCode evaluate_command(const EvaluateOptions& options, const std::vector<std:
         options.flips ? train::ImageViews::with_mirror_image : train::ImageViews::plain};
     request.begin = [&](const train::EvaluatedCheckpoint& begun) { mine.begin(begun); };
     if (mine.is_needed()) request.sink = [&](const train::EvaluatedRows& rows) { mine.add(rows); };
-    request.between_groups = [&] { mine.write_if_large(max_kept_bytes); };
+    if (!options.predictions.empty()) request.between_groups = [&] { mine.write_if_large(); };
     train::CheckpointEvaluation found = with_deck_locations(
         deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
     // 3. Scores and files. The results are printed first: a file may fail.

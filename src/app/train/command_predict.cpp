@@ -112,9 +112,8 @@ void predict_files(const PredictOptions& options, const std::vector<std::string>
         file.emplace(alone, options.out, info, kept);
       },
       [&](const train::EvaluatedRows& some) {
-        constexpr std::int64_t max_kept_bytes = std::int64_t{64} << 20;
         train::append(rows, some, kept, target);
-        if (train::bytes_of(rows) < max_kept_bytes) return;
+        if (train::bytes_of(rows) < max_kept_answers) return;
         file->write(rows);
         rows = {};
       });

@@ -170,7 +170,6 @@ void validate_predictions_file(const char* option, const std::string& path, bool
 PredictionsFile::PredictionsFile(const comm::Communicator& world, const std::string& path,
                                  PredictionsInfo info, const train::PredictionOptions& options)
     : world_(world), info_(std::move(info)), options_(options) {
-  const bool has_others = world.size() > 1;
   // Rank 0 lays out the file, and writes alone if it is the only one.
   comm::together(world, [&] {
     if (world.rank() != 0) return;
@@ -178,14 +177,9 @@ PredictionsFile::PredictionsFile(const comm::Communicator& world, const std::str
         std::make_unique<io::StagedFile>(output_target(info_.option, path), io::unique_suffix());
     file_ = std::make_unique<io::Hdf5File>(io::Hdf5File::create(staged_->temporary(), {}));
     lay_out(*file_, info_, columns_of(info_, options_, {}, {}));
-    if (has_others) file_->close();
+    if (world.size() > 1) close();
   });
-  const std::string temporary = world.broadcast(staged_ ? staged_->temporary() : "", 0);
-  if (has_others)
-    comm::together(world, [&] {
-      file_ = std::make_unique<io::Hdf5File>(
-          io::Hdf5File::open_to_write(temporary, world.mpi_handle()));
-    });
+  temporary_ = world.broadcast(staged_ ? staged_->temporary() : "", 0);
 }
 
 PredictionsFile::~PredictionsFile() = default;
@@ -193,12 +187,26 @@ PredictionsFile::~PredictionsFile() = default;
 void PredictionsFile::write(const train::PredictionRows& mine) {
   const Origins origins = origins_of(mine.index, info_.files);
   const std::vector<std::pair<std::int64_t, std::int64_t>> runs = train::runs_of(mine.index);
+  const bool has_others = world_.size() > 1;
+  if (has_others)
+    comm::together(world_, [&] {
+      file_ = std::make_unique<io::Hdf5File>(
+          io::Hdf5File::open_to_write(temporary_, world_.mpi_handle()));
+    });
   for (const Column& column : columns_of(info_, options_, mine, origins))
     write_column(world_, *file_, column, runs);
+  if (has_others) comm::together(world_, [&] { close(); });
+}
+
+void PredictionsFile::close() {
+  file_->close();
+  file_.reset();
 }
 
 void PredictionsFile::publish() {
-  comm::together(world_, [&] { file_->close(); });
+  comm::together(world_, [&] {
+    if (file_) close();
+  });
   comm::together(world_, [&] {
     if (staged_) staged_->commit();
   });

@@ -17,6 +17,9 @@ class StagedFile;
 
 namespace trireme::app {
 
+/// Answers that a rank keeps before it writes them, in bytes.
+inline constexpr std::int64_t max_kept_answers = std::int64_t{64} << 20;
+
 /// Throws InputError if a file of predictions cannot be written there. `option`: that names it.
 /// `overwrites`: one that exists is replaced.
 void validate_predictions_file(const char* option, const std::string& path, bool overwrites);
@@ -50,10 +53,15 @@ class PredictionsFile {
   void publish();
 
  private:
+  void close();
+
   const comm::Communicator& world_;
   PredictionsInfo info_;
   train::PredictionOptions options_;
+  std::string temporary_;
   std::unique_ptr<io::StagedFile> staged_;  ///< of rank 0
+  /// Of several ranks only while they write: closing it is collective, and a rank may fail alone in
+  /// between.
   std::unique_ptr<io::Hdf5File> file_;
 };
 

@@ -117,6 +117,15 @@ std::array<std::int64_t, 2> map_extents(const std::vector<std::int64_t>& shape) 
   return {shape[first], shape[first + 1]};
 }
 
+/// Returns by how much a map is smaller than an input in both directions; 0: it is no map of it.
+std::int64_t reduction(const ArrayDataset& input, const ArrayDataset& map) {
+  const auto [height, width] = map_extents(input.shape);
+  const auto [map_height, map_width] = map_extents(map.shape);
+  if (map_height < 1 || map_width < 1 || height % map_height != 0) return 0;
+  const std::int64_t factor = height / map_height;
+  return factor * map_width == width ? factor : 0;
+}
+
 using DatasetTest = std::function<bool(const ArrayDataset&)>;
 
 /// Returns the largest dataset that may be an input and passes a test; null if there is none.
@@ -149,12 +158,13 @@ std::optional<ArrayGuess> guess_map(const std::vector<ArrayDataset>& datasets) {
     if (!may_be_map) continue;
     const ArrayDataset* const input = largest_input(datasets, [&](const ArrayDataset& one) {
       return &one != &map && one.shape.size() >= 3 && one.shape[0] == map.shape[0] &&
-             map_extents(one.shape) == map_extents(map.shape) && !has_name_of_targets(one.path);
+             reduction(one, map) > 0 && !has_name_of_targets(one.path);
     });
     if (input == nullptr) continue;
     ArrayGuess guess{form_of(*input, {map.path}, datasets),
                      is_whole(map) ? AnswerKind::pixels : AnswerKind::field};
     guess.form.target_layout = guess_layout(map.shape);
+    guess.reduction = reduction(*input, map);
     return guess;
   }
   return std::nullopt;
@@ -190,6 +200,9 @@ std::optional<ArrayGuess> guess_values(const std::vector<ArrayDataset>& datasets
         least_ratio * numbers(one) <= numbers(*input))
       targets.push_back(one.path);
   if (targets.empty()) return std::nullopt;
+  // Names of targets go before others, as numbers of runs.
+  if (std::any_of(targets.begin(), targets.end(), has_name_of_targets))
+    std::erase_if(targets, [](const std::string& path) { return !has_name_of_targets(path); });
   return ArrayGuess{form_of(*input, targets, datasets), AnswerKind::values};
 }
 
@@ -250,7 +263,7 @@ std::string to_text(const std::string& path, const ArrayFileDescription& descrip
                       "\"{}\"\n",
                       keys::quoted(input->path), guess_layout(input->shape));
   }
-  const auto& [form, answer] = *description.guess;
+  const auto& [form, answer, reduction] = *description.guess;
   text += fmt::format(
       "a table for the deck that would fit:\n\n"
       "[data.hdf5]\ninput = {}\ntarget = {}\nlayout = \"{}\"\n",
@@ -260,6 +273,9 @@ std::string to_text(const std::string& path, const ArrayFileDescription& descrip
   if (answer != AnswerKind::one_class)
     text += fmt::format("\n[target]\nkind = \"{}\"\n", answer_of(answer).word);
   if (answer == AnswerKind::pixels) text += "classes = 2                # set their number\n";
+  if (reduction > 1)
+    text += fmt::format("\n# The model must make maps that are {} times smaller than its samples.\n",
+                        reduction);
   return text;
 }
 

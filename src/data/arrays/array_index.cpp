@@ -366,7 +366,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   header.pixel_type =
       form.transform == ArrayForm::Transform::none ? array_type(file.index, form) : DType::float32;
   header.file_bytes = reader.index().file_bytes();
-  if (form.target.empty()) return file;  // Only inputs are read.
+  if (sample.target_use == TargetUse::none) return file;
   if (sample.target.answer().is_map)
     file.index.targets = find_maps(reader.index(), sample, file.index.inputs.front());
   else if (sample.target.answer().has_float_targets)
@@ -374,6 +374,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   else
     file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());
   header.target = {sample.target.kind, target_extents(file.index, sample)};
+  if (sample.target.kind == AnswerKind::pixels) header.target.extents.count = sample.target.classes;
   return file;
 }
 

@@ -16,52 +16,14 @@
 #include "data/shards/shard_limits.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/data/shards/shard_writer.hpp"
 
 namespace trireme::data {
-namespace {
-
-std::string paths_in_words(const std::vector<std::string>& paths) {
-  std::vector<std::string> words;
-  for (const std::string& path : paths)
-    words.push_back(fmt::format("\"{}{}\"", path.starts_with('/') ? "" : "/", path));
-  return words.size() == 1 ? words[0] : fmt::format("[{}]", fmt::join(words, ", "));
-}
-
-std::string or_none(const std::optional<double>& number) {
-  return number ? fmt::format("{}", *number) : "none";
-}
-
-}  // namespace
-
-std::vector<std::string> table_lines(const SampleForm& form) {
-  const ArrayForm& arrays = form.arrays;
-  const TargetOptions& target = form.target;
-  std::vector<std::string> lines{
-      "data.hdf5.input = " + paths_in_words(arrays.input),
-      "data.hdf5.target = " + paths_in_words(arrays.target),
-      fmt::format("data.hdf5.layout = \"{}\"", arrays.layout),
-      fmt::format("data.hdf5.samples = \"{}\"",
-                  arrays.samples == ArrayForm::Samples::rows ? "rows" : "files"),
-      fmt::format("data.hdf5.transform = \"{}\"",
-                  arrays.transform == ArrayForm::Transform::none ? "none" : "log1p"),
-      "data.hdf5.fill = " + or_none(arrays.fill),
-      fmt::format("target.kind = \"{}\"", target.answer().word)};
-  if (target.answer().is_map) {
-    lines.push_back(fmt::format("data.hdf5.target_layout = \"{}\"", arrays.target_layout));
-    lines.push_back("target.ignore = " + or_none(target.ignore));
-  }
-  return lines;
-}
-
-SampleForm form_of_shard(const SampleForm& form, AnswerKind stored) {
+SampleForm form_of_shard(const SampleForm& form, const StoredTarget& stored) {
   SampleForm own = form;
-  own.target.kind = stored;
-  const bool reads_targets = !form.arrays.is_used() || !form.arrays.target.empty();
-  own.arrays = {.input = {"images"}, .target = {}, .layout = "hwc"};
-  if (reads_targets) own.arrays.target = {"targets"};
+  own.arrays = {.input = {"images"}, .target = {"targets"}, .layout = "hwc"};
+  own.target.kind = stored.kind;
+  if (form.target_use == TargetUse::of_shards) own.target.classes = stored.extents.count;
   if (own.target.answer().has_float_targets) own.arrays.target_layout = "hwc";
-  own.target.ignore.reset();
   return own;
 }
 
@@ -102,13 +64,11 @@ bool is_shard_of_table(const io::Hdf5Reader& reader, const SampleForm& form) {
   const io::Hdf5Index& file = reader.index();
   if (!file.has_attribute("/", "format") || !file.has("table")) return false;
   if (file.attribute_string("/", "format") != "trireme-shard") return false;
-  // Inputs alone: their targets are not compared.
-  const bool reads_targets = !form.arrays.target.empty();
   const std::vector<std::string>& there = file.strings("table");
-  for (const std::string& line : table_lines(form)) {
+  for (const std::string& line : table_lines(form.arrays, form.target)) {
     const std::string key = line.substr(0, line.find(" = ") + 3);
     const bool is_of_target = key.starts_with("target.") || key.starts_with("data.hdf5.target");
-    if (is_of_target && !reads_targets) continue;
+    if (is_of_target && form.target_use == TargetUse::none) continue;
     const auto stored = std::find_if(there.begin(), there.end(), [&](const std::string& other) {
       return other.starts_with(key);
     });

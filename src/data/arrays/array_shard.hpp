@@ -11,9 +11,8 @@ namespace trireme::data {
 // the arrays of other programs are. `trireme shard hdf5` writes them, and keeps the table by which
 // it read the samples.
 
-/// Returns the form in which a shard with /targets of a kind is read: `form` with the table of such
-/// shards. Without targets if `form` reads inputs alone.
-SampleForm form_of_shard(const SampleForm& form, AnswerKind stored);
+/// Returns the form in which a shard with /targets is read: `form` with the table of such shards.
+SampleForm form_of_shard(const SampleForm& form, const StoredTarget& stored);
 
 /// Returns the kind of /targets and their extents; one class if the shard has none. Throws
 /// InputError.

@@ -148,14 +148,20 @@ class Folder {
                paths_[i], to_text(here.extents), paths_.front(), to_text(first.extents));
     }
     info.target_kind = first.kind;
-    if (first.extents.count == 0) return;
-    info.target = first.extents;
-    if (info.has_float_targets() || form_.takes_any_target) return;
-    info.target.count = form_.target.classes;
-    const bool is_shard = !folder_.shards.front().index.is_of_other_program;
-    validate(!is_shard || first.extents.count <= form_.target.classes,
+    if (first.extents.count > 0) info.target = first.extents;
+    if (info.kind == DatasetKind::tokens || form_.target_use != TargetUse::as_said) return;
+    const Answer& stored = answer_of(first.kind);
+    validate(stored.kind == form_.target.kind,
+             "{}: has targets of kind \"{}\", but target.kind = \"{}\"; {}", paths_.front(),
+             stored.word, form_.target.answer().word,
+             stored.is_one_class() ? "`trireme shard hdf5` makes shards of other targets from HDF5 "
+                                     "files"
+                                   : "set that kind in the table [target] of the deck");
+    if (stored.kind != AnswerKind::pixels) return;
+    validate(first.extents.count <= form_.target.classes,
              "{}: has {} classes of pixels, but target.classes = {}", paths_.front(),
              first.extents.count, form_.target.classes);
+    info.target.count = form_.target.classes;
   }
 
   const SampleForm& form_;

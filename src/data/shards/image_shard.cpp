@@ -88,22 +88,17 @@ void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
 
 ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& shard,
                         const SampleForm& form) {
-  const Answer& stored = answer_of(shard.target.kind);
-  const bool reads_inputs_alone = form.arrays.is_used() && form.arrays.target.empty();
-  validate(reads_inputs_alone || form.takes_any_target || stored.kind == form.target.kind,
-           "{}: has targets of kind \"{}\", but target.kind = \"{}\"; {}", reader.path(),
-           stored.word, form.target.answer().word,
-           stored.is_one_class() ? "`trireme shard hdf5` makes shards of other targets from HDF5 "
-                                   "files"
-                                 : "set that kind in the table [target] of the deck");
-  if (stored.is_one_class())
+  if (shard.target.kind == AnswerKind::one_class)
     return {reader.path(),
             reader.stamp(),
             reader.index().dataset("images"),
             read_labels(reader, shard),
             {},
             {}};
-  return index_array_file(reader, form_of_shard(form, stored.kind)).index;
+  ShardIndex index = index_array_file(reader, form_of_shard(form, shard.target)).index;
+  // The attributes of packed values are not followed in images of shards.
+  for (ArrayVariable& images : index.inputs) images = {.rows = std::move(images.rows)};
+  return index;
 }
 
 /// Compares the extents and classes of image shards.
@@ -209,8 +204,8 @@ class ImageSource : public SampleSource {
 std::unique_ptr<SampleSource> open_images(ShardIndex shard, const DatasetInfo& info,
                                           const SampleForm& form, const ShardResources& resources) {
   if (!shard.inputs.empty())
-    return open_arrays(std::move(shard), form_of_shard(form, info.target_kind), info.pixel_type,
-                       resources, ArrayChecksums::stored);
+    return open_arrays(std::move(shard), form_of_shard(form, {info.target_kind, info.target}),
+                       info.pixel_type, resources, ArrayChecksums::stored);
   return std::make_unique<ImageSource>(std::move(shard), resources);
 }
 

@@ -19,6 +19,7 @@
 
 #include <unistd.h>
 
+#include "shard_limits.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
@@ -138,10 +139,16 @@ class BlockChecksums {
 std::string shard_file_name(std::int64_t index) { return fmt::format("shard_{:05}.h5", index); }
 
 std::int64_t ImageSetOptions::target_bytes() const {
-  const std::int64_t numbers = answer_of(target.kind).has_float_targets
-                                   ? target.extents.count * target.extents.places()
-                                   : target.extents.places();
-  return numbers * std::int64_t{sizeof(float)};
+  const std::int64_t numbers = answer_of(target.kind).has_float_targets ? target.extents.count : 1;
+  return numbers * target.extents.places() * std::int64_t{sizeof(float)};
+}
+
+void ImageSetOptions::check_extents(const std::string& where) const {
+  validate(
+      height <= max_extent && width <= max_extent && channels <= max_channels,
+      "{}: samples of {} x {} x {} (height, width, channels) do not fit in shards, whose sides "
+      "have up to {} and channels up to {}",
+      where, height, width, channels, max_extent, max_channels);
 }
 
 namespace {
@@ -234,23 +241,6 @@ io::Hdf5Number number_of(DType type) {
   }
 }
 
-/// Writes a shard of pixels.
-std::int64_t write_pixel_shard(const std::string& path, const ImageSetOptions& options,
-                               std::span<const std::byte> images, const StoredAnswers& answers) {
-  const auto sample_bytes = static_cast<std::size_t>(options.image_bytes());
-  TRIREME_EXPECT(images.size() == static_cast<std::size_t>(answers.shape[0]) * sample_bytes);
-  return write_answered_shard(
-      path, "images", options, images, answers, [&](std::size_t i) { return i * sample_bytes; }, 0,
-      [&](io::Hdf5File& file) {
-        const std::int64_t shape[4] = {answers.shape[0], options.height, options.width,
-                                       options.channels};
-        const io::Hdf5Number number = number_of(options.pixel_type);
-        file.create_dataset("images", number, shape).write_all(number, images.data());
-        // The order of the extents is known, also if they look like another one.
-        file.write_attribute("images", "layout", std::string("hwc"));
-      });
-}
-
 /// Copies classes of pixels as numbers of type T; -1 becomes its largest number.
 template <class T>
 std::vector<std::byte> narrowed(std::span<const std::byte> classes) {
@@ -262,20 +252,18 @@ std::vector<std::byte> narrowed(std::span<const std::byte> classes) {
   return narrow;
 }
 
-}  // namespace
-
-std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
-                               std::span<const std::byte> images,
-                               std::span<const std::int32_t> labels) {
-  check_labels(path, options, labels);
-  return write_pixel_shard(path, options, images, stored_labels(labels));
-}
-
-std::int64_t write_target_shard(const std::string& path, const ImageSetOptions& options,
-                                std::span<const std::byte> images,
-                                std::span<const std::byte> targets) {
+/// Returns labels or targets as they are stored. `narrow`: memory for them. Throws InputError if a
+/// label is no class.
+StoredAnswers stored_targets(const std::string& path, const ImageSetOptions& options,
+                             std::span<const std::byte> targets, std::vector<std::byte>& narrow) {
   const Answer& answer = answer_of(options.target.kind);
   const AnswerExtents& extents = options.target.extents;
+  if (answer.is_one_class()) {
+    const std::span labels(reinterpret_cast<const std::int32_t*>(targets.data()),
+                           targets.size() / sizeof(std::int32_t));
+    check_labels(path, options, labels);
+    return stored_labels(labels);
+  }
   StoredAnswers answers{"targets",
                         io::Hdf5Number::float32,
                         {std::ssize(targets) / options.target_bytes()},
@@ -284,9 +272,8 @@ std::int64_t write_target_shard(const std::string& path, const ImageSetOptions& 
   if (answer.is_map) answers.shape.insert(answers.shape.end(), {extents.height, extents.width});
   if (answer.has_float_targets) {
     answers.shape.push_back(extents.count);
-    return write_pixel_shard(path, options, images, answers);
+    return answers;
   }
-  std::vector<std::byte> narrow;
   answers.number = io::Hdf5Number::int32;
   if (extents.count <= std::numeric_limits<std::uint8_t>::max()) {
     narrow = narrowed<std::uint8_t>(targets);
@@ -298,7 +285,29 @@ std::int64_t write_target_shard(const std::string& path, const ImageSetOptions& 
     answers.none = std::numeric_limits<std::uint16_t>::max();
   }
   if (!narrow.empty()) answers.bytes = narrow;
-  return write_pixel_shard(path, options, images, answers);
+  return answers;
+}
+
+}  // namespace
+
+std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
+                               std::span<const std::byte> images,
+                               std::span<const std::byte> targets) {
+  const auto image_bytes = static_cast<std::size_t>(options.image_bytes()),
+             target_bytes = static_cast<std::size_t>(options.target_bytes());
+  TRIREME_EXPECT(images.size() / image_bytes == targets.size() / target_bytes);
+  std::vector<std::byte> narrow;
+  const StoredAnswers answers = stored_targets(path, options, targets, narrow);
+  return write_answered_shard(
+      path, "images", options, images, answers, [&](std::size_t i) { return i * image_bytes; }, 0,
+      [&](io::Hdf5File& file) {
+        const std::int64_t shape[4] = {answers.shape[0], options.height, options.width,
+                                       options.channels};
+        const io::Hdf5Number number = number_of(options.pixel_type);
+        file.create_dataset("images", number, shape).write_all(number, images.data());
+        // The order of the extents is known, also if they look like another one.
+        file.write_attribute("images", "layout", std::string("hwc"));
+      });
 }
 
 std::int64_t write_encoded_image_shard(const std::string& path, const ImageSetOptions& options,

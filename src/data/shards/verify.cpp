@@ -31,8 +31,7 @@ std::optional<std::string> compare_samples(const io::Hdf5Reader& reader,
                                            const ShardDescription& header) {
   const ShardKind& kind = shard_kind(header.kind);
   SampleForm form;
-  form.takes_any_target = true;
-  form.target.classes = header.target.extents.count;
+  form.target_use = TargetUse::of_shards;
   ShardIndex shard = kind.index(reader, header, form);
   const std::optional<ShardChecksums> checksums =
       read_checksums(reader, shard.samples(), header.samples);
@@ -40,6 +39,7 @@ std::optional<std::string> compare_samples(const io::Hdf5Reader& reader,
   info.vocabulary = header.vocabulary;
   info.pixel_type = header.pixel_type;
   info.target_kind = header.target.kind;
+  info.target = header.target.extents;
   io::FilePool files(1);
   const std::unique_ptr<SampleSource> samples =
       kind.open(std::move(shard), info, form, {files, std::make_shared<RowCache>(0)});

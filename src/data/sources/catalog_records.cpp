@@ -196,10 +196,10 @@ ImageCatalog catalog_npy(const std::vector<std::string>& sources) {
   catalog.height = shape[is_planar ? 2 : 1];
   catalog.width = shape[is_planar ? 3 : 2];
   catalog.channels = shape.size() == 3 ? 1 : shape[is_planar ? 1 : 3];
-  for (std::size_t i = 1; i < shape.size(); ++i)
-    validate(shape[i] >= 1 && shape[i] <= max_extent,
-             "{}: its shape is [{}]; sides can have 1 to {} pixels", images_path,
-             fmt::join(shape, ", "), max_extent);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    validate(shape[i] >= 1 && (i == 0 || shape[i] <= max_extent),
+             "{}: its shape is [{}]; there must be samples, and sides of 1 to {} pixels",
+             images_path, fmt::join(shape, ", "), max_extent);
   validate(catalog.channels <= max_channels, "{}: has {} channels; 1 to {} can be", images_path,
            catalog.channels, max_channels);
   check_npy_size(images, header, 1);

@@ -96,7 +96,7 @@ NpyHeader read_npy_header(const io::File& file) {
   const std::string_view type = value_of(text, "descr", file.path()),
                          order = value_of(text, "fortran_order", file.path());
   const std::size_t quote = type.starts_with('\'') ? type.find('\'', 1) : std::string_view::npos;
-  header.type = quote == std::string_view::npos ? type.substr(0, type.find(",  '"))
+  header.type = quote == std::string_view::npos ? type.substr(0, type.find(", 'fortran_order'"))
                                                 : type.substr(1, quote - 1);
   validate(order.starts_with("True") || order.starts_with("False"),
            "{}: its header has fortran_order: {}; expected True or False", file.path(),

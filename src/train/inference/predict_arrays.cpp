@@ -137,7 +137,7 @@ void predict_arrays(const ArrayPredictRequest& request, Log& log,
   if (request.check) request.check(answer);
   const std::optional<TrainedImages> trained = trained_images_of(contents.info, path);
   data::SampleForm form = evaluation_form(deck);
-  form.arrays.target.clear();
+  form.target_use = data::TargetUse::none;
   data::DatasetIndex index = data::index_dataset(request.places, form);
   ArrayPrediction prediction{.files = {},
                              .target = deck.target,

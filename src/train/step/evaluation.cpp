@@ -66,6 +66,18 @@ Metrics evaluate(Replica& replica, data::Loader& loader,
 
 namespace {
 
+// Outputs of micro-batches that the receiver of rows keeps, at most, before it can write them.
+constexpr std::int64_t max_group_bytes = std::int64_t{64} << 20;
+
+/// Returns the micro-batches of a group whose outputs have so many bytes: at least one.
+std::size_t group_within(std::int64_t bytes, const ReplicaOptions& options) {
+  const std::int64_t outputs = options.micro * options.outputs.count * options.outputs.places(),
+                     fitting =
+                         bytes / std::max<std::int64_t>(1, outputs * std::int64_t{sizeof(float)});
+  return static_cast<std::size_t>(
+      std::clamp<std::int64_t>(fitting, 1, PipelineStage::max_unread_micro_batches));
+}
+
 /// Evaluates without scores.
 Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
                         const std::function<void()>& before_error) {
@@ -96,16 +108,19 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
     }
     replica.stage().read_sums(group);
   };
-  for (std::size_t first = 0; first < rounds; first += PipelineStage::max_unread_micro_batches) {
-    const std::span group = std::span(mine).subspan(
-        first, std::min<std::size_t>(PipelineStage::max_unread_micro_batches, rounds - first));
+  const std::size_t most = batches.between_groups ? group_within(max_group_bytes, replica.options())
+                                                  : PipelineStage::max_unread_micro_batches;
+  for (std::size_t first = 0; first < rounds; first += most) {
+    const std::span group = std::span(mine).subspan(first, std::min(most, rounds - first));
     // With model parallelism other ranks wait for the activations of this one. Unreadable samples
     // are replaced by padding until the end of the pass. Any other error ends the job on its rank.
     if (whole_model)
       comm::together(mesh.world, [&] { evaluate_group(group); });
     else
       evaluate_group(group);
-    if (batches.between_groups) batches.between_groups();
+    if (!batches.between_groups) continue;
+    replica.engine().quiesce();  // It may have transfers that need this thread.
+    batches.between_groups();
   }
   replica.engine().quiesce();
   replica.weight_update().swap_ema();

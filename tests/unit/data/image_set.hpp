@@ -47,8 +47,8 @@ struct ImageSet {
                          .classes = classes,
                          .checksum_block = 16},
                         bytes,
-                        std::span(labels).subspan(static_cast<std::size_t>(first),
-                                                  static_cast<std::size_t>(count)));
+                        std::as_bytes(std::span(labels).subspan(static_cast<std::size_t>(first),
+                                                                static_cast<std::size_t>(count))));
       first += count;
     }
   }

@@ -446,7 +446,7 @@ TEST_F(VerifyTest, AShardWithoutChecksumsCannotBeCompared) {
   ImageSetOptions options{
       .height = 3, .width = 2, .channels = 1, .classes = {}, .checksum_block = 0};
   write_image_shard(folder / "set/shard_00002.h5", options, set.image(0),
-                    std::span(set.labels).first(1));
+                    std::as_bytes(std::span(set.labels).first(1)));
   EXPECT_THAT([&] { index_dataset(folder / "set", {}, true); },
               ThrowsMessage<InputError>(
                   HasSubstr("shard_00002.h5: has no checksums, which data.verify compares")));

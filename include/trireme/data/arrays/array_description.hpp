@@ -30,6 +30,7 @@ struct ArrayDataset {
 struct ArrayGuess {
   ArrayForm form;
   AnswerKind answer = AnswerKind::one_class;
+  std::int64_t reduction = 1;  ///< maps are smaller than inputs by this factor, in both directions
 };
 
 /// The datasets of a file of another program, and what the deck could say of it.

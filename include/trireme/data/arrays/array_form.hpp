@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/data/targets/target_options.hpp"
+
 namespace trireme::data {
 
 /// Table [data.hdf5]: where the samples are in the HDF5 and netCDF-4 files of other programs.
@@ -39,6 +41,10 @@ struct ArrayForm {
 
   bool is_used() const { return !input.empty(); }
 };
+
+/// Returns how a deck reads samples from files of other programs, as lines "key = value", which
+/// shards made from these files keep.
+std::vector<std::string> table_lines(const ArrayForm& arrays, const TargetOptions& target);
 
 /// Returns whether a name is one of an HDF5 or netCDF-4 file that is taken from a folder: *.h5,
 /// *.hdf5, *.he5, *.nc or *.nc4, and hidden files are not.

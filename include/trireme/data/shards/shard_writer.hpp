@@ -20,10 +20,6 @@ namespace trireme::data {
 /// Returns the file name of a shard: "shard_00000.h5".
 std::string shard_file_name(std::int64_t index);
 
-/// Returns how a deck reads samples from files of other programs, as lines "key = value", which
-/// shards made from these files keep.
-std::vector<std::string> table_lines(const SampleForm& form);
-
 /// Properties that all shards of a set of images share.
 struct ImageSetOptions {
   std::int64_t height = 0, width = 0, channels = 0;
@@ -34,27 +30,23 @@ struct ImageSetOptions {
   StoredTarget target = {};
   std::vector<std::string> table = {};  ///< table_lines() of the files they are from
 
-  /// Returns the bytes of an image, and those of a target in memory.
+  /// Returns the bytes of an image, and those of its label or target in memory.
   std::int64_t image_bytes() const { return height * width * channels * size_of(pixel_type); }
   std::int64_t target_bytes() const;
+  /// Throws InputError if no shard may hold such images. `where`: what they are from.
+  void check_extents(const std::string& where) const;
 };
 
-/// Writes one shard of images and returns the bytes of the file. `images` holds labels.size() *
-/// image_bytes() bytes.
+/// Writes one shard of images and returns the bytes of the file. For each sample `images` holds
+/// image_bytes() bytes, and `targets` target_bytes() as SampleSource::read() returns them, without
+/// normalization: float32, or int32 classes, of which -1 does not count in pixels. Classes of
+/// pixels are stored with the fewest bytes that hold `target.extents.count` of them.
 ///
 /// Throws InputError for a label below 0 or not below the number of classes, Failure if the disk is
 /// full or fails.
 std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
                                std::span<const std::byte> images,
-                               std::span<const std::int32_t> labels);
-
-/// Writes one shard of images with targets of another kind than one class. `targets`: those of a
-/// sample as SampleSource::read() returns them, without normalization: float32, or classes of
-/// pixels as int32, where -1 does not count. They are stored with the fewest bytes that hold
-/// `target.extents.count` classes. Throws Failure if the disk is full or fails.
-std::int64_t write_target_shard(const std::string& path, const ImageSetOptions& options,
-                                std::span<const std::byte> images,
-                                std::span<const std::byte> targets);
+                               std::span<const std::byte> targets);
 
 /// Writes one shard of encoded images and returns the bytes of the file. `files` holds JPEG and PNG
 /// files one after the other; file i is [offsets[i], offsets[i + 1]). `options`: classes and

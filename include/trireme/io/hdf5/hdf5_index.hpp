@@ -82,9 +82,9 @@ struct StoredDataset {
 class Hdf5Index {
  public:
   /// Parses and checks the report of the child process. Throws InputError that names the file: the
-  /// file cannot be read, or contains a metadata cache image. A fault of a single object is reported
-  /// when that object is used: also that it leads out of the file (a link, a virtual dataset,
-  /// external storage).
+  /// file cannot be read, or contains a metadata cache image. A fault of a single object is
+  /// reported when that object is used: also that it leads out of the file (a link, a virtual
+  /// dataset, external storage).
   Hdf5Index(std::string path, std::int64_t file_bytes, std::string report);
   ~Hdf5Index();
   Hdf5Index(Hdf5Index&&) noexcept;

@@ -53,8 +53,9 @@ struct EvaluationPass {
   /// Receives the results of each micro-batch; empty: they are not read. Needs
   /// ReplicaOptions::kept_rows.
   RowSink sink = {};
-  /// Called on all ranks between groups of micro-batches, as to write what the sink has kept. May
-  /// be collective, and throws on all ranks or on none. Empty: nothing is called.
+  /// Called on all ranks between groups of micro-batches, as to write what the sink has kept. A
+  /// group has outputs of up to 64 MiB, or is one micro-batch; no transfers are pending. May be
+  /// collective, and throws on all ranks or on none. Empty: nothing is called.
   std::function<void()> between_groups = {};
   /// With the mirror image the sink receives mean logits. The metrics remain those of the plain
   /// images.
