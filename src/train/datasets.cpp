@@ -184,6 +184,12 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(train.pixel_type == other.pixel_type,
            "{} = \"{}\" holds {} images, but data.train {} images; both must have one type", key,
            folder, to_string(other.pixel_type), to_string(train.pixel_type));
+  validate(
+      train.preparation.empty() || other.preparation.empty() ||
+          train.preparation == other.preparation,
+      "{} = \"{}\" was made of its files with {}, but data.train with {}; make them alike with "
+      "`trireme shard hdf5`",
+      key, folder, printable(other.preparation, 300), printable(train.preparation, 300));
   validate(train.target.height == other.target.height && train.target.width == other.target.width,
            "{} = \"{}\" has targets of {} x {} (height, width), but data.train of {} x {}; both "
            "must have "

@@ -393,6 +393,18 @@ class Arrays(harness.Case):
         self.assertIn("/a: cannot be read (", text)
         self.assertIn('"/x"', text[text.index("[data.hdf5]") :])
 
+    def test_a_scale_that_changes_nothing(self):
+        """Says that numbers are no pixels: they are not divided by 255."""
+        x = (np.abs(self.x[..., 0]) * 2).astype("u1")
+        self.write("other/a.h5", x=x.astype("f4"), y=LABELS)
+        self.write_deck(DECK % self.table())
+        expected = self.weights("other", self.table())
+        for attributes in ({"scale_factor": 1.0}, {"add_offset": 0.0, "scale_factor": 1.0}):
+            self.write("other/a.h5", x=x, y=LABELS)
+            with h5py.File(self.path("other/a.h5"), "a") as file:
+                file["x"].attrs.update(attributes)
+            self.assertEqual(self.weights("other", self.table()), expected)
+
     def test_proposed_tables(self):
         """Maps may be smaller than inputs, and names of targets go before other numbers."""
         x, rng = self.x[..., 0], np.random.default_rng(5)

@@ -66,6 +66,17 @@ KINDS = {
         'target = ["scalar", "vector"]\nfill = 0.5\n[target]\nkind = "values"\n'
         "normalize = { mean = [1, 0, 0], std = [2, 1, 1] }",
     ),
+    # Numbers that float32 would round.
+    "exact values": (
+        MLP,
+        'target = ["stamp", "packed"]\nfill = 0.5\n[target]\nkind = "values"\n'
+        "normalize = { mean = [1.7e9, 3e5], std = [20, 0.01] }",
+    ),
+    "exact field": (
+        CHAIN % 1,
+        'target = "height"\nfill = 0.5\n[target]\nkind = "field"\n'
+        "normalize = { mean = [4e7], std = [0.5] }",
+    ),
     "pixels": (
         CHAIN % CLASSES,
         'target = "mask"\n[target]\nkind = "pixels"\nclasses = %d\nignore = 9\n' % CLASSES,
@@ -91,6 +102,11 @@ def make(path, samples, seed):
         file["tags"] = rng.random((samples, 4)) < 0.4
         file["scalar"] = rng.normal(size=samples).astype("f4")
         file["vector"] = rng.normal(size=(samples, 2)).astype(">f4")
+        file["stamp"] = 1_700_000_000 + rng.integers(-40, 40, samples)
+        file["packed"] = rng.integers(-20, 20, samples).astype("i2")
+        file["packed"].attrs.update({"scale_factor": 0.001, "add_offset": 3e5})
+        file["height"] = 4e7 + rng.normal(size=u.shape)
+        file["half"] = rng.normal(size=u.shape).astype("f2")
         mask = rng.integers(0, CLASSES, u.shape)
         mask[rng.random(u.shape) < 0.2] = 9
         file["mask"] = mask.astype("u2")
@@ -149,15 +165,18 @@ class ShardHdf5(harness.Case):
                 self.deck_of(kind)
                 shutil.rmtree(self.path("sharded"), ignore_errors=True)
                 sharded = self.both()
+                for one in ("train", "validation"):
+                    with h5py.File(self.path("sharded", one, "shard_00000.h5")) as file:
+                        if "targets" in file and kind != "pixels":
+                            wanted = "f8" if kind.startswith("exact") else "f4"
+                            self.assertEqual(file["targets"].dtype, wanted)
                 self.train("--set", "run.folder=%s_files" % kind)
                 self.train("--set", "run.folder=%s_shards" % kind, *sharded)
                 rows = self.rows("%s_files" % kind)
                 self.assertGreater(len(rows), 7)
                 self.assertEqual(self.rows("%s_shards" % kind), rows)
-                # Without the table, and with its checksums.
-                text = open(self.path("deck.toml")).read()
-                begin, end = text.index("[data.hdf5]"), text.index("\n[", text.index("layout = "))
-                self.write_deck(text[:begin] + text[end + 1 :])
+                # With checksums in place of the table.
+                self.without_table()
                 more = ("--set", "data.verify=1", "--set", "run.folder=%s_bare" % kind)
                 self.train(*more, *sharded)
                 self.assertEqual(self.rows("%s_bare" % kind), rows)
@@ -231,14 +250,93 @@ class ShardHdf5(harness.Case):
 
     def test_names_of_classes(self):
         self.deck_of("class")
-        self.shard("train", "--classes", "calm,mild,rough")
-        shown = harness.run("inspect", "sharded/train", "--json", cwd=self.folder)
-        self.assertIn('"calm"', shown.stdout)
+        self.shard("train", "--classes", "calm,mild,rough", "--shards", "2", ranks=2)
+        for i in range(2):
+            with h5py.File(self.path("sharded/train/shard_%05d.h5" % i)) as file:
+                names = [name.decode() for name in file["classes"][:]]
+                self.assertEqual(names, ["calm", "mild", "rough"])
+        result = self.shard("validation", "--classes", "a,b", expect=2)
+        self.assertIn("--classes: names 2 classes, but sample 2 has class 2", result.stderr)
         self.deck_of("values")
         result = self.shard("validation", "--classes", "a,b", expect=2)
         self.assertIn(
             '--classes names classes of samples, but target.kind = "values"', result.stderr
         )
+
+    def test_half_precision(self):
+        """Stays half precision, so files and shards go together."""
+        self.deck_of("values")
+        half = ("--set", 'data.hdf5.input="half"', "--unset", "data.hdf5.fill")
+        self.shard("train", *half)
+        with h5py.File(self.path("sharded/train/shard_00000.h5")) as file, h5py.File(
+            self.path("train.h5")
+        ) as source:
+            self.assertEqual(file["images"].dtype, "f2")
+            np.testing.assert_array_equal(file["images"][..., 0], source["half"][:])
+        self.train(*half, "--set", "data.train=sharded/train", "--set", "run.folder=mixed")
+        self.train(*half, "--set", "run.folder=files")
+        self.assertEqual(self.rows("mixed"), self.rows("files"))
+        words = ("predict", "mixed/checkpoints/best.h5", "validation.h5", "--out", "p.h5")
+        result = harness.run(*words, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+
+    def without_table(self):
+        """Removes [data.hdf5] from the deck."""
+        text = open(self.path("deck.toml")).read()
+        begin, end = text.index("[data.hdf5]"), text.index("\n[", text.index("layout = "))
+        self.write_deck(text[:begin] + text[end + 1 :])
+
+    def test_sets_and_shards_that_were_made_otherwise(self):
+        self.deck_of("pixels")
+        sharded = self.both()
+        other = ("--set", "data.hdf5.fill=0.5", "--shards", "3")
+        self.shard("validation", *other, out="filled")
+        self.without_table()
+        self.train(*sharded)
+        result = self.train("--set", "target.ignore=2", *sharded, expect=2)
+        self.assertIn(
+            "was made with target.ignore = 9, so target.ignore = 2 finds no", result.stderr
+        )
+        places = sharded[:2] + ("--set", "data.validation=filled")
+        result = self.train(*places, expect=2)
+        self.assertIn(
+            "made of its files with data.hdf5.transform = none", result.stderr.replace('"', "")
+        )
+        self.assertIn("data.hdf5.fill = 0.5", result.stderr)
+        shutil.copy(
+            self.path("filled/shard_00000.h5"), self.path("sharded/validation/shard_00009.h5")
+        )
+        result = self.train(*sharded, expect=2)
+        self.assertIn("shard_00009.h5: was made with", result.stderr)
+        self.assertIn("make the shards again", result.stderr)
+
+    def test_other_commands(self):
+        """Evaluate takes decks with and without the table; bench reads any shards."""
+        self.deck_of("field")
+        sharded = self.both()
+        self.train(*sharded, "--set", "run.folder=with")
+        with_table = open(self.path("deck.toml")).read()
+        self.without_table()
+        self.train(*sharded, "--set", "run.folder=without")
+        found = []
+        for deck in (open(self.path("deck.toml")).read(), with_table):
+            self.write_deck(deck)
+            for run in ("with", "without"):
+                words = ("evaluate", "deck.toml", "--checkpoint", run + "/checkpoints/best.h5")
+                result = harness.run(*words, *sharded, cwd=self.folder)
+                self.assertEqual(result.returncode, 0, result.text)
+                self.assertNotIn("warning", result.text)
+                found.append(result.stdout)
+        self.assertEqual(found, found[:1] * 4)
+        result = harness.run(
+            "bench",
+            "data",
+            "--folder",
+            "sharded/train",
+            *("--workers", "1", "--seconds", "0.1"),
+            cwd=self.folder,
+        )
+        self.assertEqual(result.returncode, 0, result.text)
 
     def test_inspect(self):
         for kind, words in (
@@ -284,6 +382,8 @@ class ShardHdf5(harness.Case):
         with h5py.File(self.path("mine/shard_00000.h5")) as file:
             images, targets = file["images"][:], file["targets"][:]
         os.mkdir(self.path("theirs"))
+        text = open(self.path("deck.toml")).read()
+        self.without_table()
         for kind in ("u1", "u2", "f2", "f4"):
             losses = []
             for attributes in ({}, {"scale_factor": 2.0, "_FillValue": 1, "add_offset": 7}):
@@ -293,18 +393,16 @@ class ShardHdf5(harness.Case):
                     file["images"].attrs.update(attributes)
                     file["targets"] = targets
                     file["targets"].attrs.update({"kind": "pixels", "classes": CLASSES})
-                text = open(self.path("deck.toml")).read()
-                begin, end = text.index("[data.hdf5]"), text.index("\n[", text.index("layout = "))
-                self.write_deck(text[:begin] + text[end + 1 :], "bare.toml")
                 words = ("--set", "data.train=theirs", "--unset", "data.validation")
                 words += ("--unset", "evaluate.every", "--set", "run.folder=" + kind)
                 ignored = ("--set", "target.ignore=255", "--restart", "none")
-                self.train(*words, *ignored, deck="bare.toml")
+                self.train(*words, *ignored)
                 losses.append(harness.losses(self.path(kind)))
             self.assertEqual(len(losses[0]), 6)
             self.assertEqual(losses[0], losses[1])
-        result = self.train(*words, "--restart", "none", deck="bare.toml", expect=2)
+        result = self.train(*words, "--restart", "none", expect=2)
         self.assertIn("255", result.stderr)
+        self.write_deck(text)
         os.mkdir(self.path("mixed"))
         shutil.copy(self.path("mine/shard_00000.h5"), self.path("mixed"))
         shutil.copy(self.path("train.h5"), self.path("mixed/a.h5"))
@@ -406,7 +504,7 @@ class ShardHdf5(harness.Case):
         result = harness.run("shard", "hdf5", "train.h5", "--out", "x", cwd=self.folder)
         self.assertEqual(result.returncode, 2)
         self.assertIn(
-            "train.h5: is an HDF5 file, which `shard hdf5` does not read; a deck reads it",
+            "train.h5: is an HDF5 file, but `shard hdf5` takes the deck that describes",
             result.stderr,
         )
         os.mkdir(self.path("files"))

@@ -33,6 +33,9 @@ struct DatasetInfo {
   /// Images: the outputs of a model of them. Classes: size of `classes`, or 1 + the largest label
   /// of all shards.
   AnswerExtents target;
+  /// Images from files of other programs: the keys that change their numbers, as "key = value,
+  /// ...". Empty: not known.
+  std::string preparation;
   AnswerKind target_kind = AnswerKind::one_class;
   /// Returns whether the targets are numbers, and no classes.
   bool has_float_targets() const { return answer_of(target_kind).has_float_targets; }
@@ -61,6 +64,7 @@ struct DatasetIndex;
 /// The targets that are read.
 enum class TargetUse : std::uint8_t {
   as_said,   ///< those that SampleForm::target says
+  exact,     ///< the same; numbers are float64, in units of the data
   none,      ///< inputs alone
   of_shards  ///< those that shards have, to describe them
 };

@@ -20,7 +20,7 @@ struct SampleInfo {
   /// [] is one label, [context] one for each token, [n] a vector of n values; maps: [height, width]
   /// or [height, width, components].
   Shape labels;
-  DType label_type = DType::int32;  ///< vectors and fields: float32
+  DType label_type = DType::int32;  ///< vectors and fields: float32, or float64 (TargetUse::exact)
   std::int64_t input_bytes() const { return input.elements() * size_of(dtype); }
 };
 

@@ -75,9 +75,9 @@ class DataBenchmark {
  public:
   explicit DataBenchmark(const BenchDataOptions& options)
       : options_(options),
-        index_(data::index_dataset(options.folder)),
+        index_(data::index_dataset(options.folder, any_target())),
         pipeline_(pipeline_of(index_.info, options)),
-        sample_form_(options.context > 0 ? options.context : default_context, pipeline_.form()),
+        sample_form_(form_of(options.context > 0 ? options.context : default_context)),
         dataset_(index_, sample_form_),
         batch_(std::min(options.batch, dataset_.info().samples)) {
     for (const std::string& path : data::shard_paths(options.folder))
@@ -103,6 +103,19 @@ class DataBenchmark {
   }
 
  private:
+  /// The targets are those of the shards.
+  static data::SampleForm any_target() {
+    data::SampleForm form;
+    form.target_use = data::TargetUse::of_shards;
+    return form;
+  }
+  data::SampleForm form_of(std::int64_t context) const {
+    data::SampleForm form = any_target();
+    form.context = context;
+    form.image = pipeline_.form();
+    return form;
+  }
+
   /// Returns the steps of images.
   static data::ImagePipeline pipeline_of(const data::DatasetInfo& info,
                                          const BenchDataOptions& options) {

@@ -78,8 +78,8 @@ SampleRange parse_range(const std::string& text, std::int64_t available) {
   const std::string_view whole = text;
   const SampleRange range{bound(whole.substr(0, colon), 0),
                           bound(whole.substr(std::min(colon, whole.size() - 1) + 1), available)};
-  validate(range.begin < range.end && range.end <= available,
-           "--range {}: the source has samples 0:{}, and BEGIN must be below END", printable(text),
+  validate(range.begin < range.end, "--range {}: BEGIN must be below END", printable(text));
+  validate(range.end <= available, "--range {}: the source has samples 0:{}", printable(text),
            available);
   return range;
 }

@@ -3,15 +3,18 @@
 // `trireme shard hdf5`: shards of the samples that a deck reads from files of other programs.
 //
 //   files of a split -> data::Dataset, as the deck describes them in [data.hdf5] and [target]
-//                    -> samples unpacked, filled and transformed; targets in units of the data
+//                    -> samples unpacked, filled and transformed; targets in units of the data,
+//                       read in the order of the files
 //                    -> shards, each of them by one rank
 //
 // A deck reads the shards with its table, which they keep, or without one.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -28,7 +31,6 @@
 #include "trireme/data/arrays/array_files.hpp"
 #include "trireme/data/shards/shard_writer.hpp"
 #include "trireme/io/hash.hpp"
-#include "trireme/kernels/types.hpp"
 #include "trireme/train/datasets.hpp"
 
 namespace trireme::app {
@@ -36,12 +38,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns how the samples are read: without normalization, which the deck of the shards names.
+/// Returns how the samples are read: targets as they are, since the deck of the shards normalizes
+/// them.
 data::SampleForm form_of(const deck::Deck& deck) {
-  data::TargetOptions target = deck.target;
-  target.mean.clear();
-  target.std.clear();
-  return {0, {}, deck.data.hdf5, target};
+  data::SampleForm form{0, {}, deck.data.hdf5, deck.target};
+  form.target_use = data::TargetUse::exact;
+  return form;
 }
 
 /// Returns the files of the split that the command names. Throws InputError if the command cannot
@@ -72,57 +74,70 @@ std::uint64_t identity_of(const ShardCommand& command, const data::SampleForm& f
   return hash.digest();
 }
 
-/// Reads samples in the order of the shards, as they are stored.
+/// Reads the samples of shards as they are stored.
 class SampleReader {
  public:
-  SampleReader(const data::Dataset& set, SampleRange range, std::optional<Permutation> shuffle)
+  SampleReader(const data::Dataset& set, SampleRange range, std::optional<Permutation> shuffle,
+               const data::ImageSetOptions& options, const std::vector<std::string>& classes)
       : set_(set),
         range_(range),
         shuffle_(std::move(shuffle)),
-        image_(static_cast<std::size_t>(set.sample().input_bytes())),
-        target_(static_cast<std::size_t>(set.sample().labels.elements()) * sizeof(float)) {}
+        image_bytes_(static_cast<std::size_t>(options.image_bytes())),
+        target_bytes_(static_cast<std::size_t>(options.target_bytes())),
+        classes_(classes) {}
 
-  /// Appends image and target of sample `position` of the range.
-  void append(std::int64_t position, std::vector<std::byte>& images,
-              std::vector<std::byte>& targets) {
-    const auto at = static_cast<std::uint64_t>(position);
-    const std::int64_t index =
-        range_.begin + (shuffle_ ? static_cast<std::int64_t>((*shuffle_)(at)) : position);
-    set_.read(index, image_.data(), target_.data(), 0, state_);
-    targets.insert(targets.end(), target_.begin(), target_.end());
-    if (set_.info().pixel_type != DType::float16) {
-      images.insert(images.end(), image_.begin(), image_.end());
-      return;
-    }
-    // Shards are written without float16.
-    for (std::size_t i = 0; i < image_.size(); i += sizeof(Float16)) {
-      Float16 half;
-      std::memcpy(&half, image_.data() + i, sizeof half);
-      const float single = to_float(half);
-      const auto* bytes = reinterpret_cast<const std::byte*>(&single);
-      images.insert(images.end(), bytes, bytes + sizeof single);
+  /// Reads images and targets of samples [first, end) of the range, in their order. Calls `done`
+  /// after each.
+  void read(std::int64_t first, std::int64_t end, const std::function<void()>& done) {
+    const auto count = static_cast<std::size_t>(end - first);
+    images.resize(count * image_bytes_);
+    targets.resize(count * target_bytes_);
+    // In the order of the files: a chunk of many samples is then unpacked once.
+    std::vector<std::pair<std::int64_t, std::size_t>> order;
+    for (std::size_t slot = 0; slot < count; ++slot)
+      order.emplace_back(index_of(first + static_cast<std::int64_t>(slot)), slot);
+    std::sort(order.begin(), order.end());
+    for (const auto& [index, slot] : order) {
+      std::byte* const target = targets.data() + slot * target_bytes_;
+      set_.read(index, images.data() + slot * image_bytes_, target, 0, state_);
+      check_class(index, target);
+      done();
     }
   }
 
+  std::vector<std::byte> images, targets;  ///< of the last call
+
  private:
+  std::int64_t index_of(std::int64_t position) const {
+    const auto at = static_cast<std::uint64_t>(position);
+    return range_.begin + (shuffle_ ? static_cast<std::int64_t>((*shuffle_)(at)) : position);
+  }
+  void check_class(std::int64_t index, const std::byte* target) const {
+    if (classes_.empty()) return;
+    std::int32_t label = 0;
+    std::memcpy(&label, target, sizeof label);
+    validate(label < std::ssize(classes_), "--classes: names {}, but sample {} has class {}",
+             counted(std::ssize(classes_), "class", "classes"), index, label);
+  }
+
   const data::Dataset& set_;
   SampleRange range_;
   std::optional<Permutation> shuffle_;
+  std::size_t image_bytes_, target_bytes_;
+  const std::vector<std::string>& classes_;
   data::ReaderState state_;
-  std::vector<std::byte> image_, target_;
 };
 
 /// Returns what all shards share.
 data::ImageSetOptions set_of(const data::DatasetInfo& info, const data::SampleForm& form,
                              const std::vector<std::string>& classes) {
-  const data::ImageSetOptions set{
-      .height = info.height,
-      .width = info.width,
-      .channels = info.channels,
-      .classes = classes,
-      .pixel_type = info.pixel_type == DType::float16 ? DType::float32 : info.pixel_type,
-      .target = {form.target.kind, info.target},
-      .table = data::table_lines(form.arrays, form.target)};
+  const data::ImageSetOptions set{.height = info.height,
+                                  .width = info.width,
+                                  .channels = info.channels,
+                                  .classes = classes,
+                                  .pixel_type = info.pixel_type,
+                                  .target = {form.target.kind, info.target},
+                                  .table = data::table_lines(form.arrays, form.target)};
   return set;
 }
 
@@ -138,12 +153,12 @@ void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Lo
   const data::SampleForm form = form_of(deck);
   std::vector<std::string> classes;
   comm::together(world, [&] {
-    if (world.rank() != 0) return;
-    command.further_files = check_command(command, deck);
     classes = read_options(command).classes;
     validate(classes.empty() || form.target.answer().is_one_class(),
              "--classes names classes of samples, but target.kind = \"{}\"; leave it out",
              form.target.answer().word);
+    if (world.rank() != 0) return;
+    command.further_files = check_command(command, deck);
     command.source_identity = identity_of(command, form);
   });
   // 1. Describe the files.
@@ -169,22 +184,14 @@ void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Lo
   ShardFolder out(world, command, "--out", command.out, log);
   const auto first_of = [&](std::int64_t shard) { return samples * shard / shards; };
   WritingProgress progress(world, shards, first_of, command.out, log);
-  SampleReader reader(set, range, shuffle);
+  SampleReader reader(set, range, shuffle, options, classes);
   WrittenShards written;
-  std::vector<std::byte> images, targets;
   write_in_rounds(world, shards, [&](std::int64_t shard) {
     const std::int64_t first = first_of(shard), end = first_of(shard + 1);
     const fs::path path = out.staging() / data::shard_file_name(shard);
     if (written.keep(path)) return progress.keep(end - first);
-    images.clear();
-    targets.clear();
-    images.reserve(static_cast<std::size_t>((end - first) * options.image_bytes()));
-    targets.reserve(static_cast<std::size_t>((end - first) * options.target_bytes()));
-    for (std::int64_t position = first; position < end; ++position) {
-      reader.append(position, images, targets);
-      progress.add_written();
-    }
-    written.bytes += data::write_image_shard(path.string(), options, images, targets);
+    reader.read(first, end, [&] { progress.add_written(); });
+    written.bytes += data::write_image_shard(path.string(), options, reader.images, reader.targets);
   });
   written.sum_over_ranks(world, command.out, shards, log);
   out.publish();

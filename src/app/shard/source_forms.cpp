@@ -94,6 +94,10 @@ void check_source_forms(const ShardCommand& command) {
     const bool is_npy = form->kind == Kind::npy, is_named_npy = source.ends_with(".npy");
     const bool is_read =
         std::find(read->kinds.begin(), read->kinds.end(), form->kind) != read->kinds.end();
+    validate(command.format != "hdf5",
+             "{}: is {}, but `shard hdf5` takes the deck that describes such files in a table "
+             "[data.hdf5] (trireme inspect FILE proposes it)",
+             source, form->name);
     validate(is_read && (!is_npy || is_named_npy),
              "{}: is {}{}, which `shard {}` does not read; {}", source, form->name,
              is_npy && !is_named_npy ? " under another name" : "", command.format, form->advice);

@@ -274,8 +274,8 @@ std::string to_text(const std::string& path, const ArrayFileDescription& descrip
     text += fmt::format("\n[target]\nkind = \"{}\"\n", answer_of(answer).word);
   if (answer == AnswerKind::pixels) text += "classes = 2                # set their number\n";
   if (reduction > 1)
-    text += fmt::format("\n# The model must make maps that are {} times smaller than its samples.\n",
-                        reduction);
+    text += fmt::format(
+        "\n# The model must make maps that are {} times smaller than its samples.\n", reduction);
   return text;
 }
 

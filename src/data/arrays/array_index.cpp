@@ -15,6 +15,7 @@
 
 #include <fmt/ranges.h>
 
+#include "array_shard.hpp"
 #include "data/labels/image_labels.hpp"
 #include "data/shards/shard_limits.hpp"
 #include "data/shards/stored_list.hpp"
@@ -282,8 +283,11 @@ ArrayVariable packed_variable(const io::Hdf5Index& file, const std::string& path
              "values with an unsigned type",
              variable.rows.location);
   }
-  variable.scale = number_attribute(file, path, "scale_factor").value_or(1);
-  variable.offset = number_attribute(file, path, "add_offset").value_or(0);
+  const auto scale = number_attribute(file, path, "scale_factor"),
+             offset = number_attribute(file, path, "add_offset");
+  variable.has_scale = scale || offset;
+  variable.scale = scale.value_or(1);
+  variable.offset = offset.value_or(0);
   validate(std::isfinite(variable.scale) && std::isfinite(variable.offset),
            "{}: its attributes scale_factor and add_offset must be finite, but are {} and {}",
            variable.rows.location, variable.scale, variable.offset);
@@ -366,6 +370,7 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   header.pixel_type =
       form.transform == ArrayForm::Transform::none ? array_type(file.index, form) : DType::float32;
   header.file_bytes = reader.index().file_bytes();
+  header.preparation = preparation_of(table_lines(form, sample.target));
   if (sample.target_use == TargetUse::none) return file;
   if (sample.target.answer().is_map)
     file.index.targets = find_maps(reader.index(), sample, file.index.inputs.front());

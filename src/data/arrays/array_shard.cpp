@@ -18,6 +18,11 @@
 #include "trireme/base/text.hpp"
 
 namespace trireme::data {
+namespace {
+
+constexpr const char* ignore_line = "target.ignore = ";
+
+}  // namespace
 SampleForm form_of_shard(const SampleForm& form, const StoredTarget& stored) {
   SampleForm own = form;
   own.arrays = {.input = {"images"}, .target = {"targets"}, .layout = "hwc"};
@@ -58,6 +63,26 @@ StoredTarget read_stored_target(const io::Hdf5Reader& reader, std::int64_t sampl
            "{}: has {} classes; 1 to {} can be", stored.location, target.extents.count,
            max_label + 1);
   return target;
+}
+
+std::string preparation_of(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const char* key : {"data.hdf5.transform = ", "data.hdf5.fill = ", ignore_line})
+    for (const std::string& line : lines)
+      if (line.starts_with(key)) text += (text.empty() ? "" : ", ") + line;
+  return text;
+}
+
+void check_ignore(const ShardDescription& shard, const TargetOptions& target,
+                  const std::string& path) {
+  const std::size_t at = shard.preparation.find(ignore_line);
+  if (!target.ignore || at == std::string::npos) return;
+  const std::string stored = shard.preparation.substr(at),
+                    given = fmt::format("{}{}", ignore_line, *target.ignore);
+  validate(stored == given,
+           "{}: was made with {}, so {} finds no number to ignore; make the shards again with "
+           "`trireme shard hdf5`, or remove the key",
+           path, printable(stored), given);
 }
 
 bool is_shard_of_table(const io::Hdf5Reader& reader, const SampleForm& form) {

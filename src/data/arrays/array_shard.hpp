@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "data/shards/shard_header.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/io/hdf5/hdf5_values.hpp"
@@ -17,6 +20,13 @@ SampleForm form_of_shard(const SampleForm& form, const StoredTarget& stored);
 /// Returns the kind of /targets and their extents; one class if the shard has none. Throws
 /// InputError.
 StoredTarget read_stored_target(const io::Hdf5Reader& reader, std::int64_t samples);
+
+/// Returns DatasetInfo::preparation of table_lines().
+std::string preparation_of(const std::vector<std::string>& lines);
+
+/// Throws InputError if target.ignore of the deck is another than that with which a shard was made.
+void check_ignore(const ShardDescription& shard, const TargetOptions& target,
+                  const std::string& path);
 
 /// Returns whether a file is read as a shard although the deck has a table [data.hdf5]: it was made
 /// by such a table. Throws InputError if that was another one.

@@ -98,6 +98,7 @@ class ArraySource : public SampleSource {
         labels_(std::move(file.labels)),
         transform_(sample.arrays.transform),
         fill_(sample.arrays.fill),
+        is_exact_(sample.target_use == TargetUse::exact),
         info_{type, {}, {}} {
     const ArrayForm& form = sample.arrays;
     if (checksums == ArrayChecksums::stored)
@@ -122,13 +123,15 @@ class ArraySource : public SampleSource {
   void read(std::int64_t index, std::byte* input, void* labels) const override {
     if (input != nullptr) read_input(index, input);
     if (labels == nullptr) return;
-    if (!targets_.empty())
-      read_values(index, static_cast<float*>(labels));
-    else if (!maps_.empty())
-      read_map(index, labels);
-    else
+    if (targets_.empty() && maps_.empty())
       *static_cast<std::int32_t*>(labels) =
           labels_.empty() ? -1 : labels_[static_cast<std::size_t>(index)];
+    else if (info_.label_type == DType::int32)
+      classify(index, read_map(index), static_cast<std::int32_t*>(labels));
+    else if (info_.label_type == DType::float64)
+      read_numbers(index, static_cast<double*>(labels));
+    else
+      read_numbers(index, static_cast<float*>(labels));
   }
 
   void read_ahead(std::int64_t first, std::int64_t count) const override {
@@ -139,7 +142,7 @@ class ArraySource : public SampleSource {
 
   std::string verify(const ShardChecksums* checksums, BlockRange blocks) const override {
     std::vector<std::byte> piece;
-    std::vector<float> values(static_cast<std::size_t>(info_.labels.elements()));
+    std::vector<double> values(static_cast<std::size_t>(info_.labels.elements()));
     const auto hash_rows = [&](std::int64_t begin, std::int64_t count, io::Xxh3& hash) {
       for (const StoredRows& rows : stored_) {
         const std::int64_t step =
@@ -210,6 +213,8 @@ class ArraySource : public SampleSource {
     return {height, width, channels};
   }
 
+  DType number_type() const { return is_exact_ ? DType::float64 : DType::float32; }
+
   void add_maps(ShardIndex& file, const SampleForm& sample, const ShardResources& resources) {
     if (file.targets.empty()) return;
     const Shape extents = add_images(file, file.targets, sample.arrays.target_layout,
@@ -222,7 +227,7 @@ class ArraySource : public SampleSource {
         maps_[i]->missing.push_back(as_stored(file.targets[i].rows, *target_.ignore));
     if (target_.answer().has_float_targets) {
       info_.labels = extents;
-      info_.label_type = DType::float32;
+      info_.label_type = number_type();
     } else {
       info_.labels = {extents[0], extents[1]};
     }
@@ -232,7 +237,7 @@ class ArraySource : public SampleSource {
     if (file.targets.empty()) return;
     const TargetOptions& options = sample.target;
     info_.labels = {target_extents(file, sample).count};
-    info_.label_type = DType::float32;
+    info_.label_type = number_type();
     std::size_t first = 0;
     for (ArrayVariable& variable : file.targets) {
       std::unique_ptr<ArrayTarget> target(
@@ -256,8 +261,18 @@ class ArraySource : public SampleSource {
     }
   }
 
-  /// Reads the values of a sample, unpacked and normalized.
-  void read_values(std::int64_t index, float* values) const {
+  /// Reads the values or the field of a sample.
+  template <class To>
+  void read_numbers(std::int64_t index, To* numbers) const {
+    if (maps_.empty())
+      read_values(index, numbers);
+    else
+      normalize(index, read_map(index), numbers);
+  }
+
+  /// Reads the values of a sample, unpacked, and normalized unless they are exact.
+  template <class To>
+  void read_values(std::int64_t index, To* values) const {
     thread_local std::vector<double> row;
     for (const auto& target : targets_) {
       row.resize(target->mean.size());
@@ -276,7 +291,7 @@ class ArraySource : public SampleSource {
             "{}: sample {} has {} for a class (number {} of {}); target.kind = \"classes\" takes "
             "1 for a class that is there, and 0",
             target->location, index, value, i, row.size());
-        *values++ = normal;
+        *values++ = is_exact_ ? static_cast<To>(value) : normal;
       }
     }
   }
@@ -289,8 +304,9 @@ class ArraySource : public SampleSource {
                      : number == *target_.ignore;
   }
 
-  /// Reads the classes or numbers of all pixels. Those that are missing become -1 or NaN.
-  void read_map(std::int64_t index, void* labels) const {
+  /// Reads the classes or numbers of all pixels. Those that are missing become NaN. The result is
+  /// valid until the next call of this thread.
+  const std::vector<double>& read_map(std::int64_t index) const {
     thread_local std::vector<double> row, map;
     map.resize(static_cast<std::size_t>(info_.labels.elements()));
     for (const auto& part : maps_) {
@@ -305,25 +321,25 @@ class ArraySource : public SampleSource {
         return is_missing ? std::numeric_limits<double>::quiet_NaN() : number;
       });
     }
-    if (target_.answer().has_float_targets)
-      normalize(index, map, static_cast<float*>(labels));
-    else
-      classify(index, map, static_cast<std::int32_t*>(labels));
+    return map;
   }
 
-  void normalize(std::int64_t index, const std::vector<double>& map, float* numbers) const {
+  template <class To>
+  void normalize(std::int64_t index, const std::vector<double>& map, To* numbers) const {
     const auto components = static_cast<std::size_t>(info_.labels[2]);
     for (std::size_t i = 0; i < map.size(); ++i) {
       const std::size_t component = i % components;
-      numbers[i] = std::numeric_limits<float>::quiet_NaN();
+      numbers[i] = std::numeric_limits<To>::quiet_NaN();
       if (!std::isfinite(map[i])) continue;
-      numbers[i] =
+      const auto normal =
           static_cast<float>((map[i] - target_.mean_of(component)) / target_.std_of(component));
-      validate(std::isfinite(numbers[i]),
-               "{}: sample {} has {} at {}, too large for float32; give target.normalize, or store "
-               "NaN where there is no value",
+      validate(std::isfinite(normal),
+               "{}: sample {} has {} at {}, too large for float32{}; {}store NaN where there is no "
+               "value",
                dataset_of(maps_, static_cast<std::int64_t>(component)).location, index, map[i],
-               place_in_map(i / components));
+               place_in_map(i / components), target_.std.empty() ? "" : " after target.normalize",
+               target_.std.empty() ? "give target.normalize, or " : "");
+      numbers[i] = is_exact_ ? static_cast<To>(map[i]) : normal;
     }
   }
 
@@ -406,6 +422,7 @@ class ArraySource : public SampleSource {
   TargetOptions target_;                               ///< of maps
   ArrayForm::Transform transform_;
   std::optional<double> fill_;  ///< of inputs
+  bool is_exact_;               ///< targets are float64
   SampleInfo info_;
   std::vector<std::unique_ptr<ArrayInput>> inputs_, maps_;
   std::list<StoredRows> stored_;  ///< of inputs, then of targets, if checksums are of their bytes

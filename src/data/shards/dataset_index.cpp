@@ -20,6 +20,7 @@
 #include "stored_list.hpp"
 #include "trireme/base/bytes.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/data/arrays/array_files.hpp"
 #include "trireme/data/tokens/tokenizer.hpp"
 #include "trireme/io/hash.hpp"
@@ -27,6 +28,8 @@
 
 namespace trireme::data {
 namespace {
+
+constexpr std::size_t max_preparation = 300;  // bytes of it in a message
 
 std::uint64_t hash_of(const std::vector<std::string>& classes) {
   io::Xxh3 hash;
@@ -51,6 +54,7 @@ void put(ByteWriter& bytes, const std::vector<ArrayVariable>& variables) {
     bytes.put(variable.scale);
     bytes.put(variable.offset);
     bytes.put_list(variable.missing);
+    bytes.put(static_cast<std::uint8_t>(variable.has_scale));
   }
 }
 
@@ -62,6 +66,7 @@ std::vector<ArrayVariable> get_variables(ByteReader& bytes) {
     variable.scale = bytes.get<double>();
     variable.offset = bytes.get<double>();
     variable.missing = bytes.get_list<double>();
+    variable.has_scale = bytes.get_bool();
   }
   return variables;
 }
@@ -90,6 +95,7 @@ class Folder {
     });
     compare_kinds();
     shard_kind(index_.info.kind).combine(folder_, index_.info);
+    compare_preparations();
     compare_targets();
     DatasetInfo& info = index_.info;
     if (info.tokenizer == "sentencepiece")
@@ -136,9 +142,27 @@ class Folder {
 
   bool has_arrays() const { return form_.arrays.is_used(); }
 
+  /// Compares how samples were made of files of other programs, where it is known.
+  void compare_preparations() {
+    std::size_t known = 0;
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      const std::string& here = folder_.shards[i].header.preparation;
+      std::string& first = index_.info.preparation;
+      if (here.empty()) continue;
+      if (first.empty()) {
+        first = here;
+        known = i;
+      }
+      validate(here == first, "{}: was made with {}, but {} with {}; make the shards again",
+               paths_[i], printable(here, max_preparation), paths_[known],
+               printable(first, max_preparation));
+    }
+  }
+
   /// Compares the kinds and extents of the targets.
   void compare_targets() {
     DatasetInfo& info = index_.info;
+    if (form_.target_use == TargetUse::none) return;
     const StoredTarget& first = folder_.shards.front().header.target;
     for (std::size_t i = 0; i < paths_.size(); ++i) {
       const StoredTarget& here = folder_.shards[i].header.target;
@@ -149,7 +173,7 @@ class Folder {
     }
     info.target_kind = first.kind;
     if (first.extents.count > 0) info.target = first.extents;
-    if (info.kind == DatasetKind::tokens || form_.target_use != TargetUse::as_said) return;
+    if (info.kind == DatasetKind::tokens || form_.target_use == TargetUse::of_shards) return;
     const Answer& stored = answer_of(first.kind);
     validate(stored.kind == form_.target.kind,
              "{}: has targets of kind \"{}\", but target.kind = \"{}\"; {}", paths_.front(),
@@ -198,6 +222,7 @@ std::string to_bytes(const DatasetIndex& index) {
        {info.height, info.width, info.channels, info.target.count, info.target.height,
         info.target.width, info.vocabulary, info.tokens, info.documents, info.end_of_text})
     bytes.put(number);
+  bytes.put_string(info.preparation);
   bytes.put(static_cast<std::uint8_t>(info.target_kind));
   bytes.put_strings(info.classes);
   bytes.put_string(info.tokenizer);
@@ -230,6 +255,7 @@ DatasetIndex dataset_index_from_bytes(const std::string& text) {
        {&info.height, &info.width, &info.channels, &info.target.count, &info.target.height,
         &info.target.width, &info.vocabulary, &info.tokens, &info.documents, &info.end_of_text})
     *number = bytes.get<std::int64_t>();
+  info.preparation = bytes.get_string();
   info.target_kind = bytes.get_enum(AnswerKind::field);
   info.classes = bytes.get_strings();
   info.tokenizer = bytes.get_string();

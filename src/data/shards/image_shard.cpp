@@ -84,6 +84,8 @@ void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
   shard.channels = stored.shape[3];
   shard.storage = storage_of(stored);
   shard.target = read_stored_target(reader, shard.samples);
+  if (reader.index().has("table"))
+    shard.preparation = preparation_of(reader.index().strings("table"));
 }
 
 ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& shard,
@@ -95,6 +97,7 @@ ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& sh
             read_labels(reader, shard),
             {},
             {}};
+  check_ignore(shard, form.target, reader.path());
   ShardIndex index = index_array_file(reader, form_of_shard(form, shard.target)).index;
   // The attributes of packed values are not followed in images of shards.
   for (ArrayVariable& images : index.inputs) images = {.rows = std::move(images.rows)};

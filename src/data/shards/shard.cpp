@@ -179,6 +179,8 @@ std::string no_folder_hint(const std::string& path) {
     return ": it is a file; name the folder that holds it, or describe it in [data.hdf5] if "
            "another "
            "program wrote it";
+  if (path.find_first_of("*?[") != std::string::npos)
+    return ": patterns need a table [data.hdf5]; name a folder";
   return io::form_hint(io::recognize_form(path));
 }
 

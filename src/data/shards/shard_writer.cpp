@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <type_traits>
@@ -139,8 +140,10 @@ class BlockChecksums {
 std::string shard_file_name(std::int64_t index) { return fmt::format("shard_{:05}.h5", index); }
 
 std::int64_t ImageSetOptions::target_bytes() const {
-  const std::int64_t numbers = answer_of(target.kind).has_float_targets ? target.extents.count : 1;
-  return numbers * target.extents.places() * std::int64_t{sizeof(float)};
+  const bool has_numbers = answer_of(target.kind).has_float_targets;
+  const std::int64_t bytes = has_numbers ? target.extents.count * std::int64_t{sizeof(double)}
+                                         : std::int64_t{sizeof(std::int32_t)};
+  return bytes * target.extents.places();
 }
 
 void ImageSetOptions::check_extents(const std::string& where) const {
@@ -237,19 +240,27 @@ io::Hdf5Number number_of(DType type) {
   switch (type) {
     case DType::uint8: return io::Hdf5Number::uint8;
     case DType::uint16: return io::Hdf5Number::uint16;
+    case DType::float16: return io::Hdf5Number::float16;
     default: TRIREME_EXPECT(type == DType::float32); return io::Hdf5Number::float32;
   }
 }
 
-/// Copies classes of pixels as numbers of type T; -1 becomes its largest number.
-template <class T>
-std::vector<std::byte> narrowed(std::span<const std::byte> classes) {
-  std::vector<std::byte> narrow(classes.size() / sizeof(std::int32_t) * sizeof(T));
-  const auto* from = reinterpret_cast<const std::int32_t*>(classes.data());
-  std::transform(from, from + classes.size() / sizeof(std::int32_t),
-                 reinterpret_cast<T*>(narrow.data()),
-                 [](std::int32_t one) { return static_cast<T>(one); });
+/// Copies numbers as those of a smaller type; -1 becomes the largest of an unsigned type.
+template <class From, class To>
+std::vector<std::byte> narrowed(std::span<const std::byte> numbers) {
+  std::vector<std::byte> narrow(numbers.size() / sizeof(From) * sizeof(To));
+  const auto* from = reinterpret_cast<const From*>(numbers.data());
+  std::transform(from, from + numbers.size() / sizeof(From), reinterpret_cast<To*>(narrow.data()),
+                 [](From one) { return static_cast<To>(one); });
   return narrow;
+}
+
+/// Returns whether float32 holds all of these float64 numbers, or NaN.
+bool is_exact_as_float(std::span<const std::byte> numbers) {
+  const auto* from = reinterpret_cast<const double*>(numbers.data());
+  return std::all_of(from, from + numbers.size() / sizeof(double), [](double one) {
+    return std::isnan(one) || static_cast<double>(static_cast<float>(one)) == one;
+  });
 }
 
 /// Returns labels or targets as they are stored. `narrow`: memory for them. Throws InputError if a
@@ -265,22 +276,26 @@ StoredAnswers stored_targets(const std::string& path, const ImageSetOptions& opt
     return stored_labels(labels);
   }
   StoredAnswers answers{"targets",
-                        io::Hdf5Number::float32,
+                        io::Hdf5Number::int32,
                         {std::ssize(targets) / options.target_bytes()},
                         targets,
                         -1};
   if (answer.is_map) answers.shape.insert(answers.shape.end(), {extents.height, extents.width});
   if (answer.has_float_targets) {
     answers.shape.push_back(extents.count);
+    answers.number = io::Hdf5Number::float64;
+    if (!is_exact_as_float(targets)) return answers;
+    narrow = narrowed<double, float>(targets);
+    answers.number = io::Hdf5Number::float32;
+    answers.bytes = narrow;
     return answers;
   }
-  answers.number = io::Hdf5Number::int32;
   if (extents.count <= std::numeric_limits<std::uint8_t>::max()) {
-    narrow = narrowed<std::uint8_t>(targets);
+    narrow = narrowed<std::int32_t, std::uint8_t>(targets);
     answers.number = io::Hdf5Number::uint8;
     answers.none = std::numeric_limits<std::uint8_t>::max();
   } else if (extents.count <= std::numeric_limits<std::uint16_t>::max()) {
-    narrow = narrowed<std::uint16_t>(targets);
+    narrow = narrowed<std::int32_t, std::uint16_t>(targets);
     answers.number = io::Hdf5Number::uint16;
     answers.none = std::numeric_limits<std::uint16_t>::max();
   }

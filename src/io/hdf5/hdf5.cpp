@@ -68,6 +68,18 @@ std::string hdf5_error_text() {
   return text.reasons.empty() ? "HDF5 reported no reason" : "HDF5: " + text.reasons;
 }
 
+/// Returns the IEEE type of 16 bits, which HDF5 before 1.14.4 does not name.
+static hid_t float16_type() {
+  static const hid_t type = [] {
+    const hid_t made = H5Tcopy(H5T_IEEE_F32LE);
+    hdf5_try<Failure>(H5Tset_fields(made, 15, 10, 5, 0, 10), "HDF5 has no float16");
+    hdf5_try<Failure>(H5Tset_size(made, 2), "HDF5 has no float16");
+    hdf5_try<Failure>(H5Tset_ebias(made, 15), "HDF5 has no float16");
+    return made;
+  }();
+  return type;
+}
+
 hid_t memory_type(Hdf5Number number) {
   switch (number) {
     case Hdf5Number::uint8: return H5T_NATIVE_UINT8;
@@ -76,6 +88,7 @@ hid_t memory_type(Hdf5Number number) {
     case Hdf5Number::int32: return H5T_NATIVE_INT32;
     case Hdf5Number::int64: return H5T_NATIVE_INT64;
     case Hdf5Number::uint64: return H5T_NATIVE_UINT64;
+    case Hdf5Number::float16: return float16_type();
     case Hdf5Number::float32: return H5T_NATIVE_FLOAT;
     case Hdf5Number::float64: return H5T_NATIVE_DOUBLE;
   }
@@ -90,6 +103,7 @@ hid_t file_type(Hdf5Number number) {
     case Hdf5Number::int32: return H5T_STD_I32LE;
     case Hdf5Number::int64: return H5T_STD_I64LE;
     case Hdf5Number::uint64: return H5T_STD_U64LE;
+    case Hdf5Number::float16: return float16_type();
     case Hdf5Number::float32: return H5T_IEEE_F32LE;
     case Hdf5Number::float64: return H5T_IEEE_F64LE;
   }
@@ -145,7 +159,8 @@ void Hdf5Handle::close() {
 std::int64_t size_of(Hdf5Number number) {
   switch (number) {
     case Hdf5Number::uint8: return 1;
-    case Hdf5Number::uint16: return 2;
+    case Hdf5Number::uint16:
+    case Hdf5Number::float16: return 2;
     case Hdf5Number::uint32:
     case Hdf5Number::int32:
     case Hdf5Number::float32: return 4;

@@ -100,6 +100,7 @@ ConvertRun conversion_to(Hdf5Number memory) {
     case Hdf5Number::int32: return convert_run<From, std::int32_t>;
     case Hdf5Number::int64: return convert_run<From, std::int64_t>;
     case Hdf5Number::uint64: return convert_run<From, std::uint64_t>;
+    case Hdf5Number::float16: break;
     case Hdf5Number::float32: return convert_run<From, float>;
     case Hdf5Number::float64: return convert_run<From, double>;
   }

@@ -37,10 +37,12 @@ deck::Deck array_deck(const checkpoint::Contents& contents, const std::string& p
            "{}: holds a language model, which takes no samples of HDF5 files; trireme generate "
            "continues a text with it",
            path);
-  validate(deck.data.hdf5.is_used(),
-           "{}: its model was not trained on HDF5 files of other programs (its deck has no "
-           "[data.hdf5]); name JPEG or PNG files without --out",
-           path);
+  validate(
+      deck.data.hdf5.is_used(),
+      "{}: its deck has no table [data.hdf5], which says how to read such files; the deck of a "
+      "model of images needs none (name JPEG or PNG files without --out), that of shards from "
+      "HDF5 files can keep it",
+      path);
   return deck;
 }
 

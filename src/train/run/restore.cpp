@@ -427,8 +427,11 @@ void validate_same_model(const deck::Deck& stored, const deck::Deck& deck,
 
 void validate_same_target(const deck::Deck& stored, const deck::Deck& deck,
                           const std::string& path) {
+  // A deck of shards may have no table; they keep that of their files.
+  const bool have_tables = stored.data.hdf5.is_used() && deck.data.hdf5.is_used();
   for (const deck::Difference& difference : deck::differences(stored, deck))
-    validate(!difference.key.starts_with("target.") && difference.key != "data.hdf5.transform",
+    validate(!difference.key.starts_with("target.") &&
+                 (difference.key != "data.hdf5.transform" || !have_tables),
              "{}: its model was trained with {}: {}, but the deck has {}; use the deck it was "
              "trained with",
              path, difference.key, difference.before.empty() ? "none" : difference.before,
@@ -445,8 +448,10 @@ void warn_of_other_inputs(const deck::Deck& stored, const deck::Deck& deck, cons
     for (std::vector<std::string>* paths : {&one->data.hdf5.input, &one->data.hdf5.target})
       for (std::string& name : *paths)
         if (!name.starts_with('/')) name.insert(0, 1, '/');
+  const bool have_tables = stored.data.hdf5.is_used() && deck.data.hdf5.is_used();
   for (const deck::Difference& difference : deck::differences(before, after))
-    if (std::ranges::find(keys, difference.key) != keys.end())
+    if (std::ranges::find(keys, difference.key) != keys.end() &&
+        (have_tables || !difference.key.starts_with("data.hdf5.")))
       log.warn("{}: its model was trained with {}: {}, but the deck has {}", path, difference.key,
                difference.before.empty() ? "none" : difference.before,
                difference.after.empty() ? "none" : difference.after);

@@ -16,7 +16,8 @@ struct ArrayVariable {
   io::StoredDataset rows;
   double scale = 1, offset = 0;      ///< value = stored * scale + offset
   std::vector<double> missing = {};  ///< stored values that stand for a value that is missing
-  bool is_packed() const { return scale != 1 || offset != 0 || !missing.empty(); }
+  bool has_scale = false;            ///< it says scale or offset, even if they change nothing
+  bool is_packed() const { return has_scale || !missing.empty(); }
 };
 
 /// The samples of one shard: the place of the images or tokens, and the labels or the place of the

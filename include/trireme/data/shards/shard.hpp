@@ -27,6 +27,7 @@ struct ShardDescription {
   std::int64_t height = 0, width = 0, channels = 0;  ///< images
   DType pixel_type = DType::uint8;                   ///< images; see SampleInfo::dtype
   StoredTarget target = {};                          ///< images
+  std::string preparation = {};                      ///< DatasetInfo::preparation
   std::vector<std::string> classes;
   std::int64_t token_bytes = 0;  ///< tokens: 1, 2 or 4
   /// Tokens: attribute of /tokens or of the file; without it, the range of the stored type.

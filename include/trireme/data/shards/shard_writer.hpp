@@ -38,9 +38,10 @@ struct ImageSetOptions {
 };
 
 /// Writes one shard of images and returns the bytes of the file. For each sample `images` holds
-/// image_bytes() bytes, and `targets` target_bytes() as SampleSource::read() returns them, without
-/// normalization: float32, or int32 classes, of which -1 does not count in pixels. Classes of
-/// pixels are stored with the fewest bytes that hold `target.extents.count` of them.
+/// image_bytes() bytes, and `targets` target_bytes() as SampleSource::read() returns them with
+/// TargetUse::exact: float64, or int32 classes, of which -1 does not count in pixels. Numbers are
+/// stored as float32 if that holds all of them exactly; classes of pixels with the fewest bytes
+/// that hold `target.extents.count` of them.
 ///
 /// Throws InputError for a label below 0 or not below the number of classes, Failure if the disk is
 /// full or fails.

@@ -56,6 +56,7 @@ enum class Hdf5Number : std::uint8_t {
   int32,
   int64,
   uint64,
+  float16,  ///< written alone; it is read as its bits, or converted
   float32,
   float64
 };
