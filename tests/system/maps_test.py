@@ -489,7 +489,7 @@ every = "1 step"
             (PIXELS, "classes", classes[:, :, 1:], "has targets of 6 x 7 (height, width), but"),
             (PIXELS, "classes", classes.swapaxes(1, 2), "exchange h and w in data.hdf5.layout, "),
             (PIXELS, "classes", np.eye(3)[classes % 3].transpose(0, 3, 1, 2), "[samples, h, w]"),
-            (FIELD, "more", 1e39 * field[:, 2:], ", too large for float32; give target.normalize"),
+            (FIELD, "more", 1e39 * field[:, 2:], ", too large for float32 after target.normalize"),
             (PIXELS, "classes", classes[:, 0], "target_layout"),
             (PIXELS, "classes", classes[1:], "has 47 samples, but"),
             (PIXELS, "classes", classes[..., None], "target_layout"),

@@ -40,7 +40,7 @@ namespace fs = std::filesystem;
 
 /// Returns how the samples are read: targets as they are, since the deck of the shards normalizes
 /// them.
-data::SampleForm form_of(const deck::Deck& deck) {
+data::SampleForm stored_form(const deck::Deck& deck) {
   data::SampleForm form{0, {}, deck.data.hdf5, deck.target};
   form.target_use = data::TargetUse::exact;
   return form;
@@ -48,7 +48,7 @@ data::SampleForm form_of(const deck::Deck& deck) {
 
 /// Returns the files of the split that the command names. Throws InputError if the command cannot
 /// be carried out. On rank 0.
-std::vector<std::string> check_command(const ShardCommand& command, const deck::Deck& deck) {
+std::vector<std::string> files_of_split(const ShardCommand& command, const deck::Deck& deck) {
   const auto folder = deck::folder_of_split(command.split);
   validate(folder != nullptr, "--split {}: is none of train, validation and test",
            printable(command.split));
@@ -65,7 +65,7 @@ std::vector<std::string> check_command(const ShardCommand& command, const deck::
 }
 
 /// Returns a hash of all that decides the shards, beside the options and files of the command.
-std::uint64_t identity_of(const ShardCommand& command, const data::SampleForm& form) {
+std::uint64_t hash_of_form(const ShardCommand& command, const data::SampleForm& form) {
   io::Xxh3 hash;
   std::vector<std::string> words = data::table_lines(form.arrays, form.target);
   words.push_back(command.split);
@@ -74,33 +74,68 @@ std::uint64_t identity_of(const ShardCommand& command, const data::SampleForm& f
   return hash.digest();
 }
 
+/// The work that all ranks agree on.
+struct ArrayPlan {
+  SampleRange range;
+  std::optional<Permutation> shuffle;
+  data::ImageSetOptions set;
+  std::int64_t shards = 1;
+
+  std::int64_t samples() const { return range.end - range.begin; }
+  std::int64_t first_of(std::int64_t shard) const { return samples() * shard / shards; }
+  /// Returns the sample of the set at a position of the shards.
+  std::int64_t sample_at(std::int64_t position) const {
+    const auto at = static_cast<std::uint64_t>(position);
+    return range.begin + (shuffle ? static_cast<std::int64_t>((*shuffle)(at)) : position);
+  }
+};
+
+/// Makes the plan. `place`: that of the samples. Throws InputError if they do not fit in shards.
+ArrayPlan make_array_plan(const ShardCommand& command, const data::DatasetInfo& info,
+                          const data::SampleForm& form, const std::vector<std::string>& classes,
+                          const std::string& place) {
+  ArrayPlan plan{.range = parse_range(command.range, info.samples),
+                 .shuffle = {},
+                 .set = {.height = info.height,
+                         .width = info.width,
+                         .channels = info.channels,
+                         .classes = classes,
+                         .pixel_type = info.pixel_type,
+                         .target = {form.target.kind, info.target},
+                         .table = data::table_lines(form.arrays, form.target)}};
+  plan.set.check_extents(place);
+  const std::int64_t samples = plan.samples();
+  if (command.shuffle >= 0)
+    plan.shuffle.emplace(random_key(static_cast<std::uint64_t>(command.shuffle), "shard"),
+                         static_cast<std::uint64_t>(samples));
+  const std::int64_t wanted =
+      number_of_shards(command, samples * (plan.set.image_bytes() + plan.set.target_bytes()));
+  plan.shards = command.shards > 0 ? wanted : std::min(wanted, samples);
+  validate(plan.shards <= samples, "--shards {}: there are only {} samples", plan.shards, samples);
+  return plan;
+}
+
 /// Reads the samples of shards as they are stored.
 class SampleReader {
  public:
-  SampleReader(const data::Dataset& set, SampleRange range, std::optional<Permutation> shuffle,
-               const data::ImageSetOptions& options, const std::vector<std::string>& classes)
-      : set_(set),
-        range_(range),
-        shuffle_(std::move(shuffle)),
-        image_bytes_(static_cast<std::size_t>(options.image_bytes())),
-        target_bytes_(static_cast<std::size_t>(options.target_bytes())),
-        classes_(classes) {}
+  SampleReader(const data::Dataset& set, const ArrayPlan& plan) : set_(set), plan_(plan) {}
 
-  /// Reads images and targets of samples [first, end) of the range, in their order. Calls `done`
-  /// after each.
+  /// Reads images and targets at positions [first, end). Calls `done` after each.
   void read(std::int64_t first, std::int64_t end, const std::function<void()>& done) {
-    const auto count = static_cast<std::size_t>(end - first);
-    images.resize(count * image_bytes_);
-    targets.resize(count * target_bytes_);
+    const auto count = static_cast<std::size_t>(end - first),
+               image_bytes = static_cast<std::size_t>(plan_.set.image_bytes()),
+               target_bytes = static_cast<std::size_t>(plan_.set.target_bytes());
+    images.resize(count * image_bytes);
+    targets.resize(count * target_bytes);
     // In the order of the files: a chunk of many samples is then unpacked once.
     std::vector<std::pair<std::int64_t, std::size_t>> order;
     for (std::size_t slot = 0; slot < count; ++slot)
-      order.emplace_back(index_of(first + static_cast<std::int64_t>(slot)), slot);
+      order.emplace_back(plan_.sample_at(first + static_cast<std::int64_t>(slot)), slot);
     std::sort(order.begin(), order.end());
-    for (const auto& [index, slot] : order) {
-      std::byte* const target = targets.data() + slot * target_bytes_;
-      set_.read(index, images.data() + slot * image_bytes_, target, 0, state_);
-      check_class(index, target);
+    for (const auto& [sample, slot] : order) {
+      std::byte* const target = targets.data() + slot * target_bytes;
+      set_.read(sample, images.data() + slot * image_bytes, target, 0, state_);
+      check_class(sample, target);
       done();
     }
   }
@@ -108,37 +143,37 @@ class SampleReader {
   std::vector<std::byte> images, targets;  ///< of the last call
 
  private:
-  std::int64_t index_of(std::int64_t position) const {
-    const auto at = static_cast<std::uint64_t>(position);
-    return range_.begin + (shuffle_ ? static_cast<std::int64_t>((*shuffle_)(at)) : position);
-  }
-  void check_class(std::int64_t index, const std::byte* target) const {
-    if (classes_.empty()) return;
+  void check_class(std::int64_t sample, const std::byte* target) const {
+    const std::vector<std::string>& classes = plan_.set.classes;
+    if (classes.empty()) return;
     std::int32_t label = 0;
     std::memcpy(&label, target, sizeof label);
-    validate(label < std::ssize(classes_), "--classes: names {}, but sample {} has class {}",
-             counted(std::ssize(classes_), "class", "classes"), index, label);
+    validate(label < std::ssize(classes), "--classes: names {}, but sample {} has class {}",
+             counted(std::ssize(classes), "class", "classes"), sample, label);
   }
 
   const data::Dataset& set_;
-  SampleRange range_;
-  std::optional<Permutation> shuffle_;
-  std::size_t image_bytes_, target_bytes_;
-  const std::vector<std::string>& classes_;
+  const ArrayPlan& plan_;
   data::ReaderState state_;
 };
 
-/// Returns what all shards share.
-data::ImageSetOptions set_of(const data::DatasetInfo& info, const data::SampleForm& form,
-                             const std::vector<std::string>& classes) {
-  const data::ImageSetOptions set{.height = info.height,
-                                  .width = info.width,
-                                  .channels = info.channels,
-                                  .classes = classes,
-                                  .pixel_type = info.pixel_type,
-                                  .target = {form.target.kind, info.target},
-                                  .table = data::table_lines(form.arrays, form.target)};
-  return set;
+/// Writes all shards. Collective.
+WrittenShards write_array_shards(const ShardCommand& command, const data::Dataset& set,
+                                 const ArrayPlan& plan, const fs::path& staging,
+                                 const comm::Communicator& world, Log& log) {
+  const auto first_of = [&](std::int64_t shard) { return plan.first_of(shard); };
+  WritingProgress progress(world, plan.shards, first_of, command.out, log);
+  SampleReader reader(set, plan);
+  WrittenShards written;
+  write_in_rounds(world, plan.shards, [&](std::int64_t shard) {
+    const std::int64_t first = plan.first_of(shard), end = plan.first_of(shard + 1);
+    const fs::path path = staging / data::shard_file_name(shard);
+    if (written.keep(path)) return progress.keep(end - first);
+    reader.read(first, end, [&] { progress.add_written(); });
+    written.bytes +=
+        data::write_image_shard(path.string(), plan.set, reader.images, reader.targets);
+  });
+  return written;
 }
 
 }  // namespace
@@ -150,7 +185,7 @@ void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Lo
            command.sources.size());
   const deck::Deck deck =
       read_deck({command.sources[0], command.deck.sets, command.deck.unsets}, world);
-  const data::SampleForm form = form_of(deck);
+  const data::SampleForm form = stored_form(deck);
   std::vector<std::string> classes;
   comm::together(world, [&] {
     classes = read_options(command).classes;
@@ -158,49 +193,26 @@ void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Lo
              "--classes names classes of samples, but target.kind = \"{}\"; leave it out",
              form.target.answer().word);
     if (world.rank() != 0) return;
-    command.further_files = check_command(command, deck);
-    command.source_identity = identity_of(command, form);
+    command.further_files = files_of_split(command, deck);
+    command.source_identity = hash_of_form(command, form);
   });
   // 1. Describe the files.
-  const data::Dataset set = with_deck_locations(deck, [&] {
-    return train::open_dataset(world, "data." + command.split,
-                               deck.data.*deck::folder_of_split(command.split), form);
-  });
-  const data::DatasetInfo& info = set.info();
-  const SampleRange range = parse_range(command.range, info.samples);
-  const std::int64_t samples = range.end - range.begin;
-  std::optional<Permutation> shuffle;
-  if (command.shuffle >= 0)
-    shuffle.emplace(random_key(static_cast<std::uint64_t>(command.shuffle), "shard"),
-                    static_cast<std::uint64_t>(samples));
-  const data::ImageSetOptions options = set_of(info, form, classes);
   const std::string& place = deck.data.*deck::folder_of_split(command.split);
-  options.check_extents(place);
-  const std::int64_t sample_bytes = options.image_bytes() + options.target_bytes(),
-                     wanted = number_of_shards(command, samples * sample_bytes),
-                     shards = command.shards > 0 ? wanted : std::min(wanted, samples);
-  validate(shards <= samples, "--shards {}: there are only {} samples", shards, samples);
+  const data::Dataset set = with_deck_locations(
+      deck, [&] { return train::open_dataset(world, "data." + command.split, place, form); });
+  const ArrayPlan plan = make_array_plan(command, set.info(), form, classes, place);
   // 2. Write the shards.
   ShardFolder out(world, command, "--out", command.out, log);
-  const auto first_of = [&](std::int64_t shard) { return samples * shard / shards; };
-  WritingProgress progress(world, shards, first_of, command.out, log);
-  SampleReader reader(set, range, shuffle, options, classes);
-  WrittenShards written;
-  write_in_rounds(world, shards, [&](std::int64_t shard) {
-    const std::int64_t first = first_of(shard), end = first_of(shard + 1);
-    const fs::path path = out.staging() / data::shard_file_name(shard);
-    if (written.keep(path)) return progress.keep(end - first);
-    reader.read(first, end, [&] { progress.add_written(); });
-    written.bytes += data::write_image_shard(path.string(), options, reader.images, reader.targets);
-  });
-  written.sum_over_ranks(world, command.out, shards, log);
+  WrittenShards written = write_array_shards(command, set, plan, out.staging(), world, log);
+  written.sum_over_ranks(world, command.out, plan.shards, log);
   out.publish();
   if (world.rank() != 0) return;
-  fmt::print(
-      "{}: {} of {} x {} x {} (height, width, channels), {}, {}, {}, {}, {:.1f} s\n", command.out,
-      counted(samples, "sample", "samples"), options.height, options.width, options.channels,
-      to_string(options.pixel_type), data::outputs_in_words(info.target, form.target.answer()),
-      counted(shards, "shard", "shards"), format_bytes(written.bytes), monotonic_seconds() - began);
+  fmt::print("{}: {} of {} x {} x {} (height, width, channels), {}, {}, {}, {}, {:.1f} s\n",
+             command.out, counted(plan.samples(), "sample", "samples"), plan.set.height,
+             plan.set.width, plan.set.channels, to_string(plan.set.pixel_type),
+             data::outputs_in_words(set.info().target, form.target.answer()),
+             counted(plan.shards, "shard", "shards"), format_bytes(written.bytes),
+             monotonic_seconds() - began);
 }
 
 }  // namespace trireme::app

@@ -3,8 +3,9 @@
 // Shards of images with targets of any kind, as `trireme shard hdf5` makes them.
 //
 //   /images   [samples, height, width, channels]
-//   /targets  float32 [samples, n], [samples, height, width, components], or whole numbers
-//             [samples, height, width], where _FillValue does not count; attributes kind, classes
+//   /targets  float32 or float64 [samples, n], [samples, height, width, components], or whole
+//             numbers [samples, height, width], where _FillValue does not count; attributes kind,
+//             classes
 //   /table    lines "key = value": the table [data.hdf5] and the kind of target of the deck
 #include "array_shard.hpp"
 
@@ -23,6 +24,7 @@ namespace {
 constexpr const char* ignore_line = "target.ignore = ";
 
 }  // namespace
+
 SampleForm form_of_shard(const SampleForm& form, const StoredTarget& stored) {
   SampleForm own = form;
   own.arrays = {.input = {"images"}, .target = {"targets"}, .layout = "hwc"};

@@ -48,7 +48,7 @@ std::string_view value_of(std::string_view header, std::string_view key, const s
 }
 
 /// Returns the extents of a tuple as "(1000, 28)" or "(1000,)". Throws InputError.
-std::vector<std::int64_t> extents_of(std::string_view text, const std::string& path) {
+std::vector<std::int64_t> shape_of_tuple(std::string_view text, const std::string& path) {
   const std::string_view tuple = text.substr(0, std::min(text.find(')'), text.size()));
   std::vector<std::int64_t> shape;
   bool is_tuple = tuple.starts_with('(') && tuple.size() < text.size();
@@ -102,7 +102,7 @@ NpyHeader read_npy_header(const io::File& file) {
            "{}: its header has fortran_order: {}; expected True or False", file.path(),
            printable(order.substr(0, order.find(','))));
   header.is_fortran_order = order.starts_with("True");
-  header.shape = extents_of(value_of(text, "shape", file.path()), file.path());
+  header.shape = shape_of_tuple(value_of(text, "shape", file.path()), file.path());
   return header;
 }
 
