@@ -52,7 +52,7 @@ void validate_no_data(const deck::Deck& deck, const char* option, const std::str
   if (!deck.data.hdf5.is_used()) return;
   for (const std::string& place : {deck.data.train, deck.data.validation, deck.data.test})
     validate(place.empty() || !data::takes_array_file(place, file),
-             "{} {}: would be read with {} the next time; name another folder", option, given,
+             "{} {}: would be read with {} the next time; choose another folder", option, given,
              place);
 }
 

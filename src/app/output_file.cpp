@@ -75,7 +75,7 @@ void validate_output(const char* option, const std::string& path, OutputForm for
   reject_address(fmt::format("{} {}", option, path), path);
   const std::string ending = fs::path(path).extension().string();
   validate(!is_ending_of_another(ending, example),
-           "{0} {1}: a {2} file is written, so its name must not end in {3}; name it as in {0} {4}",
+           "{0} {1}: is written as {2}, so its name must not end in {3}; name it as in {0} {4}",
            option, path, name, ending, example);
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);

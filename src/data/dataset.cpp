@@ -59,6 +59,13 @@ std::uint64_t dataset_identity(const DatasetInfo& info) {
 
 }  // namespace
 
+std::uint64_t preparation_hash(const DatasetInfo& info) {
+  if (info.preparation.empty()) return 0;
+  io::Xxh3 hash;
+  hash.update(info.preparation.data(), info.preparation.size());
+  return hash.digest();
+}
+
 std::string outputs_in_words(const AnswerExtents& outputs, const Answer& answer) {
   std::string text = counted(outputs.count, answer.part, answer.parts);
   if (answer.is_map)

@@ -51,8 +51,6 @@ bool has_tar_checksum(std::string_view begin) {
 bool has_bzip2_head(std::string_view begin) { return begin.starts_with("BZh"sv); }
 
 /// Bytes at a fixed place that show a form.
-constexpr const char* as_arrays =
-    "a deck reads it as it is: `trireme inspect FILE` proposes the table [data.hdf5]";
 constexpr const char* as_netcdf4 = "`nccopy -k nc4 OLD.nc NEW.nc` makes it netCDF-4";
 
 struct Signature {
@@ -77,7 +75,7 @@ constexpr Signature signatures[] = {
     {0, "\x93NUMPY"sv, Kind::npy, "a .npy file of NumPy", "give it a name that ends in .npy"},
     {0, "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20"sv, Kind::other, "a file of PyTorch (torch.save)",
      "save it with safetensors, or its arrays with numpy.save"},
-    {0, "\x89HDF\r\n\x1a\n"sv, Kind::other, "an HDF5 file", as_arrays},
+    {0, "\x89HDF\r\n\x1a\n"sv, Kind::hdf5, "an HDF5 file", save_array},
     {0, "CDF\x01"sv, Kind::other, "a netCDF-3 file", as_netcdf4},
     {0, "CDF\x02"sv, Kind::other, "a netCDF-3 file", as_netcdf4},
     {0, "CDF\x05"sv, Kind::other, "a netCDF-3 file", as_netcdf4},

@@ -18,101 +18,14 @@ import harness
 try:
     import h5py
     import numpy as np
+    from array_case import DECK, LABELS, SAMPLES, SIDE, ArrayCase, fields
 except ImportError as error:
     harness.skip("%s (scripts/install_deps.sh tests)" % error)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SAMPLES, CLASSES, SIDE = 48, 4, 8
-DECK = """
-[run]
-name = "arrays"
-folder = "run"
-stop = "10 steps"
-deterministic = true
-[model]
-kind = "resnet"
-depth = 8
-width = 8
-norm = "group"
-stem = "small"
-[data]
-train = "train"
-validation = "train"
-%s
-[batch]
-global = 8
-micro = 4
-[optimizer]
-kind = "sgd"
-[schedule]
-kind = "constant"
-rate = 0.05
-[monitor]
-tensorboard = false
-"""
-LABELS = np.arange(SAMPLES) % CLASSES
 
 
-def fields(channels=1):
-    """Returns fields [samples, h, w, c] of float32, quarters of whole numbers, and so exact in
-    every type that the tests use."""
-    rng = np.random.default_rng(7)
-    values = rng.integers(-200, 200, (SAMPLES, SIDE, SIDE, channels)) / 4
-    values[LABELS == 1, :4] += 55
-    return values.astype(np.float32)
-
-
-class Arrays(harness.Case):
-    def setUp(self):
-        super().setUp()
-        self.runs = 0
-        self.x = fields()
-
-    def shard(self, images, folder="shard"):
-        """Writes the reference: a shard of images [samples, h, w, c]."""
-        os.makedirs(self.path(folder), exist_ok=True)
-        with h5py.File(self.path(folder, "part.h5"), "w") as file:
-            file.attrs["format"] = "trireme-shard"
-            file.create_dataset("images", data=images)
-            file.create_dataset("labels", data=LABELS.astype(np.int32))
-            file["images"].attrs["layout"] = "hwc"
-
-    def weights(self, place, table="", *words, ranks=1):
-        """Trains on `place`; returns the digest of the weights."""
-        self.write_deck(DECK % table)
-        self.runs += 1
-        run = "run_%d" % self.runs
-        sets = ("--set", "data.train=" + place, "--set", "data.validation=" + place)
-        self.train(*sets, "--set", "run.folder=" + run, *words, ranks=ranks)
-        path = self.path(run, "checkpoints/step_000000010.h5")
-        result = harness.run("inspect", path, "--digest", cwd=self.folder)
-        self.assertEqual(result.returncode, 0, result.text)
-        return result.text.split()[-1]
-
-    def table(self, input="x", target="y", layout="hw", more=""):
-        paths = lambda given: '"%s"' % given if isinstance(given, str) else str(list(given))
-        return '[data.hdf5]\ninput = %s\ntarget = %s\nlayout = "%s"\n%s' % (
-            paths(input),
-            paths(target),
-            layout,
-            more,
-        )
-
-    def write(self, name, **datasets):
-        """Writes an HDF5 file. A value is an array, or an array with options of h5py."""
-        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
-        with h5py.File(self.path(name), "w") as file:
-            for path, value in datasets.items():
-                data, options = value if isinstance(value, tuple) else (value, {})
-                file.create_dataset(path, data=data, **options)
-
-    def refuse(self, words, *arguments, table=None):
-        """Checks that a run on the file ends with exit 2 and a message with `words`."""
-        self.write_deck(DECK % (table or self.table()))
-        result = self.train("--set", "data.train=other/a.h5", *arguments, expect=2)
-        self.assertIn(words, result.text)
-        self.assertFalse(os.path.exists(self.path("run")))
-
+class Arrays(ArrayCase):
     def test_h5py(self):
         self.shard(self.x)
         expected = self.weights("shard")
@@ -375,24 +288,6 @@ class Arrays(harness.Case):
             "sample 7 has a value that is missing", self.train(*set_folder, expect=2).text
         )
 
-    def test_other_datasets_of_the_file_do_not_matter(self):
-        self.shard(self.x)
-        expected = self.weights("shard")
-        self.write("other/a.h5", x=self.x[..., 0], y=LABELS)
-        with h5py.File(self.path("other/a.h5"), "a") as file:
-            file.attrs["format"] = "simulation"
-            file.attrs["DIMENSION_LIST"] = np.zeros((2, 2))
-            for name in ("a", "b", "c"):  # Never written, and in many chunks.
-                file.create_dataset(name, shape=(1_900_000,), chunks=(1,), dtype="u1")
-            file["text"] = np.array([b"one", b"two"])
-            file["pairs"] = np.zeros(4, "i4,f4")
-            file["link"] = h5py.SoftLink("/x")
-        self.assertEqual(self.weights("other", self.table()), expected)
-        self.assertEqual(self.weights("other", self.table("link")), expected)
-        text = harness.run("inspect", self.path("other/a.h5")).stdout
-        self.assertIn("/a: cannot be read (", text)
-        self.assertIn('"/x"', text[text.index("[data.hdf5]") :])
-
     def test_a_scale_that_changes_nothing(self):
         """Says that numbers are no pixels: they are not divided by 255."""
         x = (np.abs(self.x[..., 0]) * 2).astype("u1")
@@ -404,63 +299,6 @@ class Arrays(harness.Case):
             with h5py.File(self.path("other/a.h5"), "a") as file:
                 file["x"].attrs.update(attributes)
             self.assertEqual(self.weights("other", self.table()), expected)
-
-    def test_proposed_tables(self):
-        """Maps may be smaller than inputs, and names of targets go before other numbers."""
-        x, rng = self.x[..., 0], np.random.default_rng(5)
-        half = rng.integers(0, 3, (SAMPLES, SIDE // 2, SIDE // 2))
-        numbers = {name: rng.normal(size=SAMPLES) for name in ("time", "target_mass", "run")}
-        for content, lines in (
-            ({"mask": half}, ('target = "/mask"', "maps that are 2 times smaller")),
-            ({"mask": half[:, 1:]}, ("no table is proposed",)),
-            (numbers, ('target = "/target_mass"', 'kind = "values"')),
-            ({"run": numbers["run"], "mass": numbers["time"]}, ('target = ["/mass", "/run"]',)),
-        ):
-            self.write("other/a.h5", x=x, **content)
-            text = harness.run("inspect", self.path("other/a.h5")).stdout
-            for line in lines:
-                self.assertIn(line, text)
-
-    def test_notes_on_classes(self):
-        x, deck = self.x[..., 0], DECK % self.table()
-        begin, end = deck.index("[model]"), deck.index("[data]")
-        block = '{ kind = "conv", channels = 4, kernel = 1 }'
-        chain = '[model]\nkind = "chain"\nblocks = [%s]\n' % block
-        target = '[target]\nkind = "pixels"\nclasses = 4\nignore = 3\n'
-        maps = deck[:begin] + chain + deck[end:] + target
-        mask, some = np.full(x.shape, 3), np.arange(SAMPLES)[:, None, None] % 4
-        for y, text, note in (
-            (LABELS, deck, None),
-            (LABELS + 1, deck, "no sample has class 0; classes are numbered from 0"),
-            (np.where(LABELS == 1, 3, LABELS), deck, "no sample has class 1"),
-            (mask, maps, "no pixel of 32 samples counts; is target.ignore right?"),
-            (mask - 1, maps, "no pixel of 32 samples has class 0; classes are numbered from 0"),
-            (mask - some, maps, None),
-        ):
-            self.write("other/a.h5", x=x, y=y)
-            self.write_deck(text)
-            places = ("--set", "data.train=other", "--set", "data.validation=")
-            result = harness.run("check", "deck.toml", *places, cwd=self.folder)
-            self.assertEqual(result.returncode, 0, result.text)
-            if note:
-                self.assertIn(note, result.text)
-            else:
-                self.assertNotIn("class 0", result.text)
-                self.assertNotIn("no sample", result.text)
-
-    def test_other_commands_on_files_of_other_programs(self):
-        self.write("other/a.nc", x=self.x[..., 0])
-        text = harness.run("inspect", self.path("other/a.nc")).stdout
-        self.assertIn("no table is proposed", text)
-        self.assertIn('[data.hdf5]\ninput = "/x"\ntarget = "/..."\nlayout = "hw"', text)
-        result = harness.run("inspect", self.path("other"))
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("of other programs are read with [data.hdf5]", result.text)
-        result = harness.run("verify", self.path("other/a.nc"))
-        self.assertEqual(result.returncode, 0, result.text)
-        self.assertIn("no checksums: a file of another program", result.text)
-        self.write("other/a.h5", x=self.x[:0, ..., 0], y=LABELS[:0])
-        self.refuse("its 1 file has no sample", table=self.table())
 
     def test_wrong_files_are_refused(self):
         x = self.x[..., 0]
@@ -504,45 +342,6 @@ class Arrays(harness.Case):
             file.create_virtual_dataset("x", layout)
         self.refuse("is a virtual dataset")
 
-    def test_what_leads_out_of_a_file(self):
-        """Matters only where it is used; `inspect` lists it."""
-        x = self.x[..., 0]
-        self.write("other/b.h5", x=x, y=LABELS)
-        os.rename(self.path("other/b.h5"), self.path("outside.h5"))
-        self.write("other/a.h5", x=x, y=LABELS)
-        with h5py.File(self.path("other/a.h5"), "a") as file:
-            file["entry/data"] = h5py.ExternalLink("outside.h5", "/x")
-            file["circle"] = h5py.SoftLink("/circle")
-            layout = h5py.VirtualLayout(x.shape, "f4")
-            layout[:] = h5py.VirtualSource("outside.h5", "x", x.shape)
-            file.create_virtual_dataset("virtual", layout)
-        self.write_deck(DECK % self.table())
-        words = ("--set", "data.train=other", "--set", "data.validation=")
-        result = harness.run("check", "deck.toml", *words, cwd=self.folder)
-        self.assertEqual(result.returncode, 0, result.text)
-        text = harness.run("inspect", "other/a.h5", cwd=self.folder).stdout
-        for name, why in (
-            ("entry/data", "is a link into another file"),
-            ("circle", "its links form a circle"),
-            ("virtual", "is a virtual dataset"),
-        ):
-            self.assertIn("  /%s: cannot be read (" % name, text)
-            self.assertIn("/%s: %s" % (name, why), text)
-            self.refuse(why, "--set", "data.train=other", "--set", "data.hdf5.input=/" + name)
-        self.assertIn('input = "/x"', text)
-
-    def test_check_warns_of_large_chunks(self):
-        self.write_deck(DECK % self.table())
-        options = {"chunks": (6, SIDE, SIDE), "compression": "gzip"}
-        for samples, warns in ((6, True), (4, False)):
-            options["chunks"] = (samples, SIDE, SIDE)
-            self.write("other/a.h5", x=(self.x[..., 0], options), y=LABELS)
-            words = ("check", "deck.toml", "--set", "data.train=other", "--set", "data.validation=")
-            text = harness.run(*words, cwd=self.folder).text
-            self.assertEqual("chunks of 6 samples" in text, warns, text)
-            text = harness.run(*words, "--set", "data.shuffle=blocks", cwd=self.folder).text
-            self.assertNotIn("chunks of", text)
-
     def test_predict_without_targets(self):
         """Answers are those of evaluate, on bytes, of the file and its mirror images."""
         x = fields()[..., 0].astype("u1")
@@ -585,12 +384,6 @@ class Arrays(harness.Case):
         self.train(deck="kinds.toml")
         rows = harness.read_rows(self.path("runs/kinds"), "evaluate")
         self.assertGreater(rows[-1]["top1"], 0.95)
-
-    def test_a_folder_of_other_files_names_the_table(self):
-        self.write("other/a.h5", x=self.x[..., 0], y=LABELS)
-        self.write_deck(DECK % "")
-        result = self.train("--set", "data.train=other", expect=2)
-        self.assertIn("give the deck a table [data.hdf5]", result.text)
 
 
 if __name__ == "__main__":

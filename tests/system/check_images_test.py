@@ -157,7 +157,7 @@ class CheckImages(harness.Case):
             ("", "--images: must not be empty"),
             ("train", "is a folder; name a file in it"),
             ("deck.toml", "exists and is no PNG file, so it is not replaced"),
-            ("new.svg", "a PNG file is written, so its name must not end in .svg; name it as in"),
+            ("new.svg", "is written as PNG, so its name must not end in .svg; name it as in"),
             ("link.png", "exists and is no PNG file, so it is not replaced"),
             ("train/part.h5", "exists and is no PNG file, so it is not replaced"),
         ):

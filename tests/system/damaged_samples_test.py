@@ -54,6 +54,7 @@ LAYOUTS = {
     "two": (2, ()),
     "stages": (2, ("--set", "parallel.pipeline=2")),
     "two in flight": (2, EMULATED),
+    "gathered": (2, ("--set", "parallel.shard=parameters")),
     "sharded": (4, ("--set", "parallel.shard=parameters", "--set", "parallel.pipeline=2")),
 }
 

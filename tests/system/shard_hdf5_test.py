@@ -7,8 +7,6 @@ ranks, the table that shards keep, and what is refused.
 
 import os
 import shutil
-import sys
-import unittest
 
 import harness
 
@@ -257,6 +255,10 @@ class ShardHdf5(harness.Case):
                 self.assertEqual(names, ["calm", "mild", "rough"])
         result = self.shard("validation", "--classes", "a,b", expect=2)
         self.assertIn("--classes: names 2 classes, but sample 2 has class 2", result.stderr)
+        # They stay when shards are made of shards.
+        self.shard("train", "--set", "data.train=sharded/train", "--range", "0:20", out="part")
+        shown = harness.run("inspect", "part", "--json", cwd=self.folder)
+        self.assertIn('"calm"', shown.stdout)
         self.deck_of("values")
         result = self.shard("validation", "--classes", "a,b", expect=2)
         self.assertIn(
@@ -297,6 +299,15 @@ class ShardHdf5(harness.Case):
         self.assertIn(
             "was made with target.ignore = 9, so target.ignore = 2 finds no", result.stderr
         )
+        self.deck_of("pixels")
+        self.shard("train", "--unset", "target.ignore", "--set", "target.classes=10", out="all")
+        self.without_table()
+        some = ("--set", "data.train=all", "--unset", "data.validation", "--unset")
+        some += ("evaluate.every", "--set", "run.folder=some")
+        blocks = CHAIN % 10
+        text = open(self.path("deck.toml")).read().replace(CHAIN % CLASSES, blocks)
+        self.write_deck(text.replace("classes = 3", "classes = 10"), "ten.toml")
+        self.train(*some, deck="ten.toml")
         places = sharded[:2] + ("--set", "data.validation=filled")
         result = self.train(*places, expect=2)
         self.assertIn(
@@ -328,6 +339,28 @@ class ShardHdf5(harness.Case):
                 self.assertNotIn("warning", result.text)
                 found.append(result.stdout)
         self.assertEqual(found, found[:1] * 4)
+        # Shards that were made with another table are no data of these models.
+        self.deck_of("field")
+        self.shard("validation", "--set", "data.hdf5.fill=0.75", out="other")
+        self.without_table()
+        for run in ("with", "without"):
+            words = ("evaluate", "deck.toml", "--checkpoint", run + "/checkpoints/best.h5")
+            places = sharded[:2] + ("--set", "data.validation=other")
+            result = harness.run(*words, *places, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertIn("data.hdf5.fill = 0.75", result.stderr)
+        result = self.train(
+            *places[:1],
+            "data.train=other",
+            "--unset",
+            "data.validation",
+            "--unset",
+            "evaluate.every",
+            "--set",
+            "run.folder=with",
+            expect=2,
+        )
+        self.assertIn("data.train", result.stderr)
         result = harness.run(
             "bench",
             "data",
@@ -477,7 +510,7 @@ class ShardHdf5(harness.Case):
         sharded = self.both()
         self.deck_of("class")
         result = self.train(*sharded, expect=2)
-        self.assertIn("shard_00000.h5", result.stderr)
+        self.assertIn('made with data.hdf5.target = ["/scalar", "/vector"], but', result.stderr)
         without = ("data.hdf5.input", "data.hdf5.target", "data.hdf5.layout", "data.hdf5.fill")
         unset = [word for key in without for word in ("--unset", key)]
         result = self.train(*sharded, *unset, expect=2)

@@ -71,6 +71,8 @@ struct Answer {
   /// Each sample has one class, so classes can be ranked, confused and named.
   bool is_one_class() const { return kind == AnswerKind::one_class; }
   bool is_tokens() const { return kind == AnswerKind::tokens; }
+  /// Each pixel has one class.
+  bool has_classes_of_pixels() const { return is_map && !has_float_targets; }
   /// The metrics are computed on the host, from the outputs.
   bool is_scored() const { return !is_one_class() && !is_tokens(); }
 };

@@ -56,6 +56,9 @@ struct DatasetInfo {
   std::uint64_t identity = 0;
 };
 
+/// Returns a hash of DatasetInfo::preparation; 0 if it is not known.
+std::uint64_t preparation_hash(const DatasetInfo& info);
+
 /// Returns outputs of a model, or targets, as in "3 classes for each of 6 x 8 pixels".
 std::string outputs_in_words(const AnswerExtents& outputs, const Answer& answer);
 
@@ -65,7 +68,7 @@ struct DatasetIndex;
 enum class TargetUse : std::uint8_t {
   as_said,   ///< those that SampleForm::target says
   exact,     ///< the same; numbers are float64, in units of the data
-  none,      ///< inputs alone
+  none,      ///< inputs alone; of shards with labels these are read, too
   of_shards  ///< those that shards have, to describe them
 };
 

@@ -10,7 +10,7 @@ namespace trireme::io {
 
 /// A well-known form of files, which the path or the first bytes show.
 struct FileForm {
-  enum class Kind : std::uint8_t { gzip, packed, tar, npy, json, other };
+  enum class Kind : std::uint8_t { gzip, packed, tar, npy, json, hdf5, other };
   Kind kind = Kind::other;
   std::string name;    ///< as in "a gzip file"
   std::string advice;  ///< how to make from it what Trireme reads

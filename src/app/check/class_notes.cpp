@@ -32,7 +32,7 @@ std::vector<std::int64_t> count_labels(const data::Dataset& dataset,
 std::vector<std::string> notes_on_classes(const deck::Deck& deck, const data::Dataset& dataset) {
   constexpr std::int64_t max_maps = 32;
   const data::DatasetInfo& info = dataset.info();
-  const bool is_of_pixels = deck::answer_of(deck).kind == AnswerKind::pixels;
+  const bool is_of_pixels = deck::answer_of(deck).has_classes_of_pixels();
   if (!is_of_pixels && !deck::answer_of(deck).is_one_class()) return {};
   // Labels are in memory; maps are read.
   const std::int64_t samples = is_of_pixels ? std::min(max_maps, info.samples) : info.samples;

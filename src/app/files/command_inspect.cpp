@@ -140,7 +140,7 @@ Json describe_shard(const std::string& path, const data::ShardDescription& shard
     json["shape"] = {shard.height, shard.width, shard.channels};
     json["pixel_type"] = to_string(shard.pixel_type);
   }
-  if (shard.target.kind != AnswerKind::one_class) json["target"] = describe_target(shard.target);
+  if (!shard.target.is_one_class()) json["target"] = describe_target(shard.target);
   if (shard.kind == data::DatasetKind::tokens) {
     json["tokens"] = shard.samples;
     // The number of samples depends on the context of a model.
@@ -221,11 +221,10 @@ std::string answers_in_words(const Json& json) {
   const Json& target = json["target"];
   const auto answer = std::ranges::find_if(
       target_answers(), [&](const Answer& one) { return target["kind"] == one.word; });
-  return fmt::format("targets: {} ({})", answer->word,
-                     data::outputs_in_words({target["count"].get<std::int64_t>(),
-                                             target.value("height", std::int64_t{0}),
-                                             target.value("width", std::int64_t{0})},
-                                            *answer));
+  return "targets: " + data::to_text(data::StoredTarget{answer->kind,
+                                                        {target["count"].get<std::int64_t>(),
+                                                         target.value("height", std::int64_t{0}),
+                                                         target.value("width", std::int64_t{0})}});
 }
 
 std::string dataset_text(const Json& json) {

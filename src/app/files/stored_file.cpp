@@ -100,7 +100,8 @@ bool has_checkpoint_names(const std::string& folder) {
 bool holds_checkpoint(const std::string& folder) {
   for (const std::string& path : h5_files(folder)) {
     try {
-      return kind_of(io::index_hdf5(path)) == StoredKind::checkpoint;
+      const StoredKind kind = kind_of(io::index_hdf5(path));
+      if (kind != StoredKind::predictions) return kind == StoredKind::checkpoint;
     } catch (const InputError&) {
     }
   }

@@ -9,7 +9,6 @@
 //
 // A deck reads the shards with its table, which they keep, or without one.
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -115,6 +114,17 @@ ArrayPlan make_array_plan(const ShardCommand& command, const data::DatasetInfo& 
   return plan;
 }
 
+/// Throws InputError if a sample has none of the named classes. Their numbers are in memory.
+void check_labels_of(const data::Dataset& set, const ArrayPlan& plan) {
+  const auto classes = std::ssize(plan.set.classes);
+  for (std::int64_t sample = plan.range.begin; classes > 0 && sample < plan.range.end; ++sample) {
+    std::int32_t label = 0;
+    set.read(sample, nullptr, &label);
+    validate(label < classes, "--classes: names {}, but sample {} has class {}",
+             counted(classes, "class", "classes"), sample, label);
+  }
+}
+
 /// Reads the samples of shards as they are stored.
 class SampleReader {
  public:
@@ -133,9 +143,8 @@ class SampleReader {
       order.emplace_back(plan_.sample_at(first + static_cast<std::int64_t>(slot)), slot);
     std::sort(order.begin(), order.end());
     for (const auto& [sample, slot] : order) {
-      std::byte* const target = targets.data() + slot * target_bytes;
-      set_.read(sample, images.data() + slot * image_bytes, target, 0, state_);
-      check_class(sample, target);
+      set_.read(sample, images.data() + slot * image_bytes, targets.data() + slot * target_bytes, 0,
+                state_);
       done();
     }
   }
@@ -143,15 +152,6 @@ class SampleReader {
   std::vector<std::byte> images, targets;  ///< of the last call
 
  private:
-  void check_class(std::int64_t sample, const std::byte* target) const {
-    const std::vector<std::string>& classes = plan_.set.classes;
-    if (classes.empty()) return;
-    std::int32_t label = 0;
-    std::memcpy(&label, target, sizeof label);
-    validate(label < std::ssize(classes), "--classes: names {}, but sample {} has class {}",
-             counted(std::ssize(classes), "class", "classes"), sample, label);
-  }
-
   const data::Dataset& set_;
   const ArrayPlan& plan_;
   data::ReaderState state_;
@@ -200,7 +200,14 @@ void shard_arrays(const ShardCommand& given, const comm::Communicator& world, Lo
   const std::string& place = deck.data.*deck::folder_of_split(command.split);
   const data::Dataset set = with_deck_locations(
       deck, [&] { return train::open_dataset(world, "data." + command.split, place, form); });
+  if (classes.empty()) classes = set.info().classes;
   const ArrayPlan plan = make_array_plan(command, set.info(), form, classes, place);
+  check_labels_of(set, plan);
+  if (plan.shuffle && set.info().chunk_samples > 1 && plan.shards > 1)
+    log.warn(
+        "--shuffle reads the files once for each of {} shards, since chunks of {} samples are "
+        "unpacked as a whole; training shuffles anyway",
+        plan.shards, set.info().chunk_samples);
   // 2. Write the shards.
   ShardFolder out(world, command, "--out", command.out, log);
   WrittenShards written = write_array_shards(command, set, plan, out.staging(), world, log);

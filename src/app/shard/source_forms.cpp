@@ -75,6 +75,11 @@ void check_option_form(const char* option, const std::string& path) {
            printable(path), form ? form->name : "", form ? form->advice : "");
 }
 
+/// Returns whether the samples of a format are texts or tokens.
+bool takes_texts(const std::string& format) {
+  return format == "text" || format == "jsonl" || format == "tokens";
+}
+
 }  // namespace
 
 void check_source_forms(const ShardCommand& command) {
@@ -94,6 +99,12 @@ void check_source_forms(const ShardCommand& command) {
     const bool is_npy = form->kind == Kind::npy, is_named_npy = source.ends_with(".npy");
     const bool is_read =
         std::find(read->kinds.begin(), read->kinds.end(), form->kind) != read->kinds.end();
+    const bool are_images = form->kind == Kind::hdf5 && !takes_texts(command.format);
+    validate(
+        !are_images || command.format == "hdf5",
+        "{}: is {}, which `shard {}` does not read; a deck reads it as it is: `trireme inspect "
+        "FILE` proposes the table [data.hdf5]",
+        source, form->name, command.format);
     validate(command.format != "hdf5",
              "{}: is {}, but `shard hdf5` takes the deck that describes such files in a table "
              "[data.hdf5] (trireme inspect FILE proposes it)",

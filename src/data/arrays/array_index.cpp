@@ -379,7 +379,8 @@ IndexedShard index_array_file(const io::Hdf5Reader& reader, const SampleForm& sa
   else
     file.index.labels = read_classes(reader, form, header.samples, file.index.inputs.front());
   header.target = {sample.target.kind, target_extents(file.index, sample)};
-  if (sample.target.kind == AnswerKind::pixels) header.target.extents.count = sample.target.classes;
+  if (sample.target.answer().has_classes_of_pixels())
+    header.target.extents.count = sample.target.classes;
   return file;
 }
 

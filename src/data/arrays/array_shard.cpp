@@ -21,7 +21,19 @@
 namespace trireme::data {
 namespace {
 
-constexpr const char* ignore_line = "target.ignore = ";
+using namespace std::string_literals;
+
+constexpr const char* ignore_key = "target.ignore = ";
+
+/// Returns whether a file says that it is a shard.
+bool is_called_shard(const io::Hdf5Index& file) {
+  try {
+    return file.has_attribute("/", "format") &&
+           file.attribute_string("/", "format") == "trireme-shard";
+  } catch (const InputError&) {
+    return false;  // the attribute of another program
+  }
+}
 
 }  // namespace
 
@@ -69,28 +81,25 @@ StoredTarget read_stored_target(const io::Hdf5Reader& reader, std::int64_t sampl
 
 std::string preparation_of(const std::vector<std::string>& lines) {
   std::string text;
-  for (const char* key : {"data.hdf5.transform = ", "data.hdf5.fill = ", ignore_line})
+  for (const char* key : {"data.hdf5.transform = ", "data.hdf5.fill = "})
     for (const std::string& line : lines)
       if (line.starts_with(key)) text += (text.empty() ? "" : ", ") + line;
   return text;
 }
 
-void check_ignore(const ShardDescription& shard, const TargetOptions& target,
-                  const std::string& path) {
-  const std::size_t at = shard.preparation.find(ignore_line);
-  if (!target.ignore || at == std::string::npos) return;
-  const std::string stored = shard.preparation.substr(at),
-                    given = fmt::format("{}{}", ignore_line, *target.ignore);
-  validate(stored == given,
-           "{}: was made with {}, so {} finds no number to ignore; make the shards again with "
-           "`trireme shard hdf5`, or remove the key",
-           path, printable(stored), given);
+void check_ignore(const io::Hdf5Index& file, const SampleForm& form) {
+  if (!form.target.ignore || form.target_use == TargetUse::none || !file.has("table")) return;
+  const std::string given = fmt::format("{}{}", ignore_key, *form.target.ignore);
+  for (const std::string& line : file.strings("table"))
+    validate(!line.starts_with(ignore_key) || line == given || line == ignore_key + "none"s,
+             "{}: was made with {}, so {} finds no number to ignore; make the shards again with "
+             "`trireme shard hdf5`, or remove the key",
+             file.path(), printable(line), given);
 }
 
 bool is_shard_of_table(const io::Hdf5Reader& reader, const SampleForm& form) {
   const io::Hdf5Index& file = reader.index();
-  if (!file.has_attribute("/", "format") || !file.has("table")) return false;
-  if (file.attribute_string("/", "format") != "trireme-shard") return false;
+  if (!is_called_shard(file) || !file.has("table")) return false;
   const std::vector<std::string>& there = file.strings("table");
   for (const std::string& line : table_lines(form.arrays, form.target)) {
     const std::string key = line.substr(0, line.find(" = ") + 3);

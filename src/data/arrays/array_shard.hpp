@@ -24,9 +24,8 @@ StoredTarget read_stored_target(const io::Hdf5Reader& reader, std::int64_t sampl
 /// Returns DatasetInfo::preparation of table_lines().
 std::string preparation_of(const std::vector<std::string>& lines);
 
-/// Throws InputError if target.ignore of the deck is another than that with which a shard was made.
-void check_ignore(const ShardDescription& shard, const TargetOptions& target,
-                  const std::string& path);
+/// Throws InputError if a shard was made with another number as target.ignore than the deck has.
+void check_ignore(const io::Hdf5Index& file, const SampleForm& form);
 
 /// Returns whether a file is read as a shard although the deck has a table [data.hdf5]: it was made
 /// by such a table. Throws InputError if that was another one.

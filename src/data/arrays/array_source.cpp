@@ -161,10 +161,10 @@ class ArraySource : public SampleSource {
     // used.
     if (!difference.empty() || blocks.end < BlockRange().end) return difference;
     piece.resize(static_cast<std::size_t>(info_.input_bytes()));
-    for (std::int64_t index = 0; index < size(); ++index) {
-      read_input(index, piece.data());
-      if (!targets_.empty() || !maps_.empty()) read(index, nullptr, values.data());
-    }
+    // One after the other: both may be in chunks, which a small cache keeps for one of them.
+    for (std::int64_t index = 0; index < size(); ++index) read_input(index, piece.data());
+    if (!targets_.empty() || !maps_.empty())
+      for (std::int64_t index = 0; index < size(); ++index) read(index, nullptr, values.data());
     return "";
   }
 

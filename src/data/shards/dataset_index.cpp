@@ -181,7 +181,7 @@ class Folder {
              stored.is_one_class() ? "`trireme shard hdf5` makes shards of other targets from HDF5 "
                                      "files"
                                    : "set that kind in the table [target] of the deck");
-    if (stored.kind != AnswerKind::pixels) return;
+    if (!stored.has_classes_of_pixels()) return;
     validate(first.extents.count <= form_.target.classes,
              "{}: has {} classes of pixels, but target.classes = {}", paths_.front(),
              first.extents.count, form_.target.classes);

@@ -90,14 +90,14 @@ void describe_images(const io::Hdf5Reader& reader, ShardDescription& shard) {
 
 ShardIndex index_images(const io::Hdf5Reader& reader, const ShardDescription& shard,
                         const SampleForm& form) {
-  if (shard.target.kind == AnswerKind::one_class)
+  if (shard.target.is_one_class())
     return {reader.path(),
             reader.stamp(),
             reader.index().dataset("images"),
             read_labels(reader, shard),
             {},
             {}};
-  check_ignore(shard, form.target, reader.path());
+  check_ignore(reader.index(), form);
   ShardIndex index = index_array_file(reader, form_of_shard(form, shard.target)).index;
   // The attributes of packed values are not followed in images of shards.
   for (ArrayVariable& images : index.inputs) images = {.rows = std::move(images.rows)};

@@ -226,6 +226,11 @@ std::vector<std::string> shard_paths(const std::string& folder) {
   return paths;
 }
 
+std::string to_text(const StoredTarget& target) {
+  const Answer& answer = answer_of(target.kind);
+  return fmt::format("{} ({})", answer.word, outputs_in_words(target.extents, answer));
+}
+
 std::string to_text(const ShardDescription& shard) {
   std::string text = fmt::format("shard of {}, version {}\n", to_string(shard.kind), shard.version);
   text += fmt::format("{}: {}\n", shard.kind == DatasetKind::tokens ? "tokens" : "samples",
@@ -235,11 +240,7 @@ std::string to_text(const ShardDescription& shard) {
                         to_string(shard.pixel_type), shard.height, shard.width, shard.channels,
                         shard.storage);
   }
-  if (shard.target.kind != AnswerKind::one_class) {
-    const Answer& answer = answer_of(shard.target.kind);
-    text += fmt::format("targets: {} ({})\n", answer.word,
-                        outputs_in_words(shard.target.extents, answer));
-  }
+  if (!shard.target.is_one_class()) text += fmt::format("targets: {}\n", to_text(shard.target));
   if (shard.kind == DatasetKind::tokens) {
     text += fmt::format("type: uint{}, {}\nvocabulary: {}\n", 8 * shard.token_bytes, shard.storage,
                         shard.vocabulary);

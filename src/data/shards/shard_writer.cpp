@@ -222,7 +222,7 @@ std::int64_t write_answered_shard(const std::string& path, const std::string& ki
             .write_all(answers.number, answers.bytes.data());
         if (!options.classes.empty()) file.write_strings("classes", options.classes);
         if (!options.table.empty()) file.write_strings("table", options.table);
-        if (options.target.kind != AnswerKind::one_class) {
+        if (!options.target.is_one_class()) {
           const Answer& answer = answer_of(options.target.kind);
           file.write_attribute(answers.dataset, "kind", std::string(answer.word));
           if (!answer.has_float_targets) {

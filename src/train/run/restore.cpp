@@ -79,6 +79,7 @@ void validate_training_set(const Run& run, const checkpoint::Contents& contents,
              "(another run.folder, or --restart none)",
              run.deck.data.train, path);
   }
+  validate_preparation(contents.info, run.train_set.info(), "data.train", path);
 }
 
 /// Compares classes and tokenizer of the run's training set with those of the checkpoint. Throws

@@ -290,6 +290,7 @@ ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetI
   } else {
     options.image = {train.height, train.width, train.channels};
     options.pixel_type = train.pixel_type;
+    options.preparation = data::preparation_hash(train);
     options.outputs = train.target;
     const auto weights = static_cast<std::int64_t>(deck.loss.class_weights.size());
     validate(weights == 0 || weights == options.outputs.count,

@@ -150,6 +150,7 @@ checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const 
     info.state["pixel_bits"] = 8 * size_of(options.pixel_type);
     // No text: HDF5 1.14.2 crashes when it copies a group of many attributes with one.
     info.state["pixel_float"] = std::int64_t{is_real(options.pixel_type)};
+    if (options.preparation != 0) info.state["preparation"] = options.preparation;
   }
   info.state["seed"] = seed;
   info.state["dataset"] = dataset;
@@ -188,6 +189,16 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
   if (!info.state.contains("dataset")) return std::nullopt;
   // HDF5 returns the value as a signed integer if it fits.
   return value_or<std::uint64_t>(info, "dataset", 0);
+}
+
+void validate_preparation(const checkpoint::Info& info, const data::DatasetInfo& data,
+                          const std::string& key, const std::string& path) {
+  const std::uint64_t here = data::preparation_hash(data);
+  if (here == 0 || !info.state.contains("preparation")) return;
+  validate(value_or<std::uint64_t>(info, "preparation", 0) == here,
+           "{}: its numbers were made with {}, but those of the training set of {} otherwise; use "
+           "the same keys, or shards that were made with them",
+           key, printable(data.preparation, 300), path);
 }
 
 data::LabelMeaning meaning_of(const checkpoint::Info& info, const std::string& path) {

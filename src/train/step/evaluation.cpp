@@ -3,9 +3,9 @@
 // Evaluation during training (evaluate) and of a checkpoint (`trireme evaluate`,
 // evaluate_checkpoint).
 //
-// Each data rank evaluates its micro-batches in groups of up to 64, whose sums are read together.
-// All ranks then gather the sums and add them in the order of the dataset, so the result does not
-// depend on the number of ranks.
+// Each data rank evaluates its micro-batches in groups, of up to 64 or fewer that keep large
+// results, whose sums are read together. All ranks then gather the sums and add them in the order
+// of the dataset, so the result does not depend on the number of ranks.
 #include "trireme/train/step/evaluation.hpp"
 
 #include <algorithm>
@@ -89,15 +89,17 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
   // 1. Switch to the averaged weights and evaluate this rank's micro-batches.
   const ProfileRange range("trireme/train/evaluate", monitor::Trace::step_lane.data());
   replica.weight_update().swap_ema();
-  const bool whole_model = mesh.shape.ranks() == mesh.shape.data;
+  // A rank then computes a micro-batch without the others.
+  const bool computes_alone = mesh.shape.ranks() == mesh.shape.data &&
+                              replica.options().shard != parallel::ShardKind::parameters;
   std::exception_ptr unreadable;
   std::int64_t samples = 0;  // of this data rank
   const auto evaluate_group = [&](std::span<Sums> group) {
     for (std::size_t number = 0; number < group.size(); ++number) {
       enter_phase("evaluation");
-      if (unreadable && whole_model) return;
+      if (unreadable && computes_alone) return;
       const data::MicroBatch& batch = batches.next(unreadable);
-      if (unreadable && whole_model) return;
+      if (unreadable && computes_alone) return;
       const int entry = static_cast<int>(number);
       samples += batch.valid_rows;
       std::vector<float> mirrored;
@@ -112,9 +114,9 @@ Metrics evaluate_losses(Replica& replica, const EvaluationPass& batches,
                                                   : PipelineStage::max_unread_micro_batches;
   for (std::size_t first = 0; first < rounds; first += most) {
     const std::span group = std::span(mine).subspan(first, std::min(most, rounds - first));
-    // With model parallelism other ranks wait for the activations of this one. Unreadable samples
-    // are replaced by padding until the end of the pass. Any other error ends the job on its rank.
-    if (whole_model)
+    // Otherwise other ranks wait for activations or weights of this one. Unreadable samples are
+    // replaced by padding until the end of the pass. Any other error ends the job on its rank.
+    if (computes_alone)
       comm::together(mesh.world, [&] { evaluate_group(group); });
     else
       evaluate_group(group);
@@ -257,6 +259,7 @@ CheckpointEvaluation evaluate_checkpoint(const EvaluateRequest& request,
     validate_same_target(*stored, deck, request.checkpoint);
     warn_of_other_inputs(*stored, deck, request.checkpoint, log);
   }
+  validate_preparation(contents.info, sets.split.info(), sets.key, request.checkpoint);
   const std::vector<data::LabelMeaning> sides{
       meaning_of(contents.info, request.checkpoint),
       data::meaning_of(sets.train.info(), "data.train", deck.data.train),

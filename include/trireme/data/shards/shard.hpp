@@ -15,9 +15,12 @@ namespace trireme::data {
 /// The targets of the samples of a shard.
 struct StoredTarget {
   AnswerKind kind = AnswerKind::one_class;
-  /// Of /targets; no count if the targets are classes of samples, in /labels.
+  /// Of /targets. Not used if the targets are classes of samples, which are in /labels.
   AnswerExtents extents = {};
+  bool is_one_class() const { return kind == AnswerKind::one_class; }
 };
+/// Returns kind and extents in words, as in "values (3 values)".
+std::string to_text(const StoredTarget& target);
 
 /// Description of one shard of any kind, read from its header. `trireme inspect` prints it.
 struct ShardDescription {

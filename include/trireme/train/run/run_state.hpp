@@ -76,6 +76,11 @@ RunState run_state_of(const checkpoint::Info& info);
 /// does not hold it.
 std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info);
 
+/// Throws InputError if the numbers of a dataset were made of files of other programs otherwise
+/// than those that the model in a checkpoint was trained on. `key`: of the dataset.
+void validate_preparation(const checkpoint::Info& info, const data::DatasetInfo& data,
+                          const std::string& key, const std::string& path);
+
 /// The images that a model was trained on.
 struct TrainedImages {
   Shape extents;                ///< [height, width, channels], as the model takes them

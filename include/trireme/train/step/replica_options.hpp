@@ -27,6 +27,7 @@ struct ReplicaOptions {
   data::AugmentOptions augment;     ///< What the device does with images.
   Shape image;                      ///< [H, W, C] for images; undefined for tokens.
   DType pixel_type = DType::uint8;  ///< Type of stored images: uint8, uint16, float16, float32.
+  std::uint64_t preparation = 0;    ///< data::preparation_hash() of the training set.
   /// Outputs for a sample, pixel or token; of language models the vocabulary size.
   AnswerExtents outputs;
   data::TargetOptions target;  ///< Ignored for language models.
