@@ -384,6 +384,13 @@ class Arrays(ArrayCase):
         self.train(deck="kinds.toml")
         rows = harness.read_rows(self.path("runs/kinds"), "evaluate")
         self.assertGreater(rows[-1]["top1"], 0.95)
+        commands = next(text for text in blocks if text.startswith("trireme shard hdf5"))
+        for line in commands.replace("\\\n", " ").splitlines():
+            result = harness.run(*line.split()[1:], cwd=self.folder)
+            self.assertEqual(result.returncode, 0, result.text)
+        again = harness.read_rows(self.path("runs/sharded"), "evaluate")
+        self.assertEqual([row["loss"] for row in again], [row["loss"] for row in rows])
+        self.assertIn(": whole", harness.run("verify", "sharded/train", cwd=self.folder).stdout)
 
 
 if __name__ == "__main__":
