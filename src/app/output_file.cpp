@@ -73,10 +73,6 @@ void validate_output(const char* option, const std::string& path, OutputForm for
     return;
   }
   reject_address(fmt::format("{} {}", option, path), path);
-  const std::string ending = fs::path(path).extension().string();
-  validate(!is_ending_of_another(ending, example),
-           "{0} {1}: is written as {2}, so its name must not end in {3}; name it as in {0} {4}",
-           option, path, name, ending, example);
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   validate(!fs::is_directory(status), "{} {}: is a folder; name a file in it", option, path);
@@ -94,6 +90,10 @@ void validate_output(const char* option, const std::string& path, OutputForm for
            "{} {}: there is no folder {}; make it, or name a file in another one", option, path,
            folder.string());
   validate(fs::path(path).has_filename(), "{} {}: is a folder; name a file in it", option, path);
+  const std::string ending = fs::path(path).extension().string();
+  validate(!is_ending_of_another(ending, example),
+           "{0} {1}: is written as {2}, so its name must not end in {3}; name it as in {0} {4}",
+           option, path, name, ending, example);
   validate_creatable(option, path);
 }
 

@@ -15,9 +15,9 @@ inline constexpr std::string_view confusion_svg_start =
     "<!-- trireme evaluate: confusion -->\n<svg ";
 
 /// Throws InputError unless a command may write this file: it does not exist in a folder that can
-/// be written, it holds a file of this form, or JSON goes into a device or a pipe. Its name has no
-/// ending of pictures of another form. "-" is for JSON alone. `option`: the option that names the
-/// file, for messages.
+/// be written, it holds a file of this form, or JSON goes into a device or a pipe. The name of a
+/// new file has no ending of pictures of another form. "-" is for JSON alone. `option`: the option
+/// that names the file, for messages.
 void validate_output(const char* option, const std::string& path, OutputForm form);
 
 /// Returns the file that a command replaces: `path`, or that to which it links, so that the link

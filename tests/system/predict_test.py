@@ -237,7 +237,10 @@ class Predict(harness.Case):
         words = (self.path("new.h5"), "--out", self.path("answers.h5"))
         for run, message in (
             (self.path("run/checkpoints/step_000000001.h5"), "trireme generate continues a text"),
-            (GRAY, "its deck has no [data.hdf5]); name JPEG or PNG files without --out"),
+            (
+                GRAY,
+                "its deck has no table [data.hdf5], which says how to read such files; name JPEG",
+            ),
         ):
             self.assertIn(message, self.predict(run, *words, expect=2))
 

@@ -37,12 +37,10 @@ deck::Deck array_deck(const checkpoint::Contents& contents, const std::string& p
            "{}: holds a language model, which takes no samples of HDF5 files; trireme generate "
            "continues a text with it",
            path);
-  validate(
-      deck.data.hdf5.is_used(),
-      "{}: its deck has no table [data.hdf5], which says how to read such files; the deck of a "
-      "model of images needs none (name JPEG or PNG files without --out), that of shards from "
-      "HDF5 files can keep it",
-      path);
+  validate(deck.data.hdf5.is_used(),
+           "{}: its deck has no table [data.hdf5], which says how to read such files; name JPEG or "
+           "PNG files without --out, or train with the table, also on shards of such files",
+           path);
   return deck;
 }
 
