@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `trireme inspect` says about files whose datasets it lists: those of other programs, and
-// predictions.
+// The text and JSON of `trireme inspect` for files whose datasets it lists: those of other
+// programs, and predictions.
 #include "array_report.hpp"
 
 #include <fmt/format.h>
@@ -54,19 +54,19 @@ Json arrays_json(const std::string& path, const data::ArrayFileDescription& arra
   return json;
 }
 
-Json predictions_json(const io::Hdf5Index& file) {
+Json predictions_json(const io::Hdf5Index& file, const data::ArrayFileDescription& arrays) {
   Json json{{"kind", "predictions"}, {"path", file.path()}};
   for (const char* name : {"checkpoint", "checkpoint_digest", "split", "deck"})
     if (const std::string text = root_text(file, name); !text.empty()) json[name] = text;
-  json["datasets"] = list_datasets(data::describe_array_file(file));
+  json["datasets"] = list_datasets(arrays);
   return json;
 }
 
-std::string predictions_text(const io::Hdf5Index& file) {
+std::string predictions_text(const io::Hdf5Index& file, const data::ArrayFileDescription& arrays) {
   const std::string split = root_text(file, "split");
   return fmt::format("{}: predictions of {} for {}\n{}", file.path(), root_text(file, "checkpoint"),
                      split.empty() ? "the samples of files" : "the split " + split,
-                     data::list_in_words(data::describe_array_file(file)));
+                     data::list_in_words(arrays));
 }
 
 }  // namespace trireme::app

@@ -16,7 +16,8 @@ nlohmann::ordered_json arrays_json(const std::string& path,
 
 /// Returns the JSON object of `inspect` for a file of predictions, and its text for people. Throws
 /// InputError.
-nlohmann::ordered_json predictions_json(const io::Hdf5Index& file);
-std::string predictions_text(const io::Hdf5Index& file);
+nlohmann::ordered_json predictions_json(const io::Hdf5Index& file,
+                                        const data::ArrayFileDescription& arrays);
+std::string predictions_text(const io::Hdf5Index& file, const data::ArrayFileDescription& arrays);
 
 }  // namespace trireme::app

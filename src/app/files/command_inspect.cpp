@@ -362,8 +362,9 @@ void describe_file(const std::string& path, Description& description) {
     description.json = arrays_json(path, arrays);
     description.text = data::to_text(path, arrays);
   } else if (kind_of(file) == StoredKind::predictions) {
-    description.json = predictions_json(file);
-    description.text = predictions_text(file);
+    const data::ArrayFileDescription arrays = data::describe_array_file(file);
+    description.json = predictions_json(file, arrays);
+    description.text = predictions_text(file, arrays);
   } else if (kind_of(file) == StoredKind::shard) {
     const data::ShardDescription shard = data::describe_shard(std::move(file));
     description.json = describe_shard(path, shard);

@@ -238,12 +238,11 @@ void add_options(Command& shard, ShardCommand& command) {
       .type_name("idx|npy|cifar|folder|tar|hdf5|text|jsonl|tokens")
       .required();
   shard
-      .option(
-          "SOURCE", command.sources,
-          "idx, npy: IMAGES LABELS; folder: one folder with a folder of files for each class; "
-          "cifar, "
-          "tar, tokens: files; hdf5: a deck with [data.hdf5]; text: files, each of which is one "
-          "document; jsonl: files, each line of which is one")
+      .option("SOURCE", command.sources,
+              "idx, npy: IMAGES LABELS; folder: one folder with a folder of files for each class; "
+              "cifar, tar, tokens: files; hdf5: a deck with [data.hdf5]; text: files, each of "
+              "which is one "
+              "document; jsonl: files, each line of which is one")
       .required();
   shard.option("--out", command.out, "Folder of the shards").required();
   shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)")

@@ -60,8 +60,8 @@ class PredictionsFile {
   train::PredictionOptions options_;
   std::string temporary_;
   std::unique_ptr<io::StagedFile> staged_;  ///< of rank 0
-  /// Of several ranks only while they write: closing it is collective, and a rank may fail alone in
-  /// between.
+  /// With several ranks it is open only while they write: closing it is collective, and a rank may
+  /// fail alone in between.
   std::unique_ptr<io::Hdf5File> file_;
 };
 

@@ -15,7 +15,7 @@ namespace trireme::data {
 /// The targets of the samples of a shard.
 struct StoredTarget {
   AnswerKind kind = AnswerKind::one_class;
-  /// Of /targets. Not used if the targets are classes of samples, which are in /labels.
+  /// The extents of /targets. Not used for classes of samples, which are in /labels.
   AnswerExtents extents = {};
   bool is_one_class() const { return kind == AnswerKind::one_class; }
 };
